@@ -1,0 +1,1 @@
+"""Kimi K3, exactly: configuration, layers, state."""

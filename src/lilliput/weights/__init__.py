@@ -1,0 +1,1 @@
+"""Where the weights are and how they reach the arithmetic."""
