@@ -1,0 +1,33 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIRE_ALL = os.environ.get("LILLIPUT_REQUIRE_ALL") == "1"
+
+
+def missing(what: str) -> None:
+    """Skip because this machine lacks something; a failure where everything is required (CI)."""
+    if REQUIRE_ALL:
+        pytest.fail(f"{what}, and LILLIPUT_REQUIRE_ALL=1 makes that a failure")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of facts from the release; not part of the repository."""
+    found = ROOT.parent / "shared" / "data"
+    if not found.is_dir():
+        missing("../shared/data is not here")
+    return found
+
+
+@pytest.fixture(scope="session", params=["tiny-a", "tiny-b"])
+def oracle(request: pytest.FixtureRequest) -> Path:
+    """Directory of an independent reference checkpoint with its recorded outputs."""
+    return ROOT / "tests" / "oracle" / str(request.param)
