@@ -57,6 +57,7 @@ class Config:
     mla: MlaConfig
     moe: MoeConfig
     eos_ids: tuple[int, ...]  # those of config.json
+    media_id: int | None  # stands for an image in the token stream; refused
 
     def is_moe(self, layer: int) -> bool:
         return layer >= self.first_k_dense_replace and layer % self.moe_layer_freq == 0
