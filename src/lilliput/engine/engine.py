@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -105,11 +105,12 @@ class Engine:
         max_tokens: int = 256,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
+        on_logits: Callable[[Array], None] | None = None,
     ) -> Iterator[Token]:
         """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
 
         The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end
-        when an expert held a NaN scale.
+        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from.
         """
         if max_tokens < 1:
             raise UsageError(f"--max-tokens: needed at least 1, found {max_tokens}")
@@ -118,12 +119,17 @@ class Engine:
         session = prompt if isinstance(prompt, Session) else self.session()
         if not isinstance(prompt, Session):
             session.append(self.encode(prompt) if isinstance(prompt, str) else prompt)
-        return self._generate(session, max_tokens, sampling or Sampling(greedy=True), StopText(stop))
+        return self._generate(session, max_tokens, sampling or Sampling.from_options(greedy=True), StopText(stop), on_logits)
 
-    def _generate(self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText) -> Iterator[Token]:
+    def _generate(
+        self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText, on_logits: Callable[[Array], None] | None
+    ) -> Iterator[Token]:
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         for n in range(1, max_tokens + 1):
-            new = choose(session.logits(), sampling, position=len(session.ids))
+            logits = session.logits()
+            if on_logits is not None:
+                on_logits(logits)
+            new = choose(logits, sampling, position=len(session.ids))
             session.append([new])
             at_eos = new in self.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
