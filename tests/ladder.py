@@ -1,6 +1,6 @@
 """The exactness ladder: every way of computing the same logits must give the same bytes (`docs/exactness.md`).
 
-As a program (`python -m tests.ladder DIRECTORY IDS VARIANTS`) it prints a digest per variant, so that a variant can run in a
+As a program (`python tests/ladder.py DIRECTORY IDS VARIANTS`) it prints a digest per variant, so that a variant can run in a
 process of its own, with numpy's CPU features masked.
 """
 
@@ -26,7 +26,7 @@ from lilliput.model import state_file
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
-from tests.build import all_logits, build_model
+from models import all_logits, build_model
 
 Variant = dict[str, Any]
 Feed = Callable[[Model, Sequence[int]], np.ndarray]
@@ -159,10 +159,9 @@ def digests(directory: Path, ids: Sequence[int], variants: Sequence[Variant]) ->
     here = {i: digest(directory, ids, v, models) for i, v in enumerate(variants) if v["numpy"] == "plain"}
     masked = [i for i, v in enumerate(variants) if v["numpy"] == "masked"]
     if masked:
-        arguments = [sys.executable, "-W", "ignore", "-m", "tests.ladder", str(directory), json.dumps(list(ids))]
+        arguments = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), str(directory), json.dumps(list(ids))]
         arguments.append(json.dumps([variants[i] for i in masked]))
-        root = Path(__file__).resolve().parent.parent
-        done = subprocess.run(arguments, env=os.environ | MASKED, cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(arguments, env=os.environ | MASKED, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         here |= dict(zip(masked, done.stdout.split(), strict=True))
     return [here[i] for i in range(len(variants))]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lilliput import _core
-from tests import ladder
+import ladder
 
 ORACLES = Path(__file__).parent / "oracle"
 

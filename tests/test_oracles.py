@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lilliput.model.model import Model
-from tests.build import all_logits, build_model, greedy
+from models import all_logits, build_model, greedy
 
 
 class Recorded:

@@ -12,7 +12,7 @@ from lilliput.model import state_file
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import JOURNAL_TOKENS, KdaState, MlaState, State
-from tests.build import all_logits, build_model
+from models import all_logits, build_model
 
 IDS = [21, 173, 248, 284, 109, 70, 56, 110, 291, 12, 151, 105, 87, 180, 156, 129, 187, 272, 52, 45, 35, 211]
 
