@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from models import all_logits, build_model
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from lilliput import _core
@@ -26,7 +27,6 @@ from lilliput.model import state_file
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
-from models import all_logits, build_model
 
 Variant = dict[str, Any]
 Feed = Callable[[Model, Sequence[int]], np.ndarray]

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import ladder
 import pytest
 
 from lilliput import _core
-import ladder
 
 ORACLES = Path(__file__).parent / "oracle"
 

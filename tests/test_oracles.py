@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import all_logits, build_model, greedy
 
 from lilliput.model.model import Model
-from models import all_logits, build_model, greedy
 
 
 class Recorded:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import all_logits, build_model
 
 from lilliput.errors import InputError
 from lilliput.model import state_file
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import JOURNAL_TOKENS, KdaState, MlaState, State
-from models import all_logits, build_model
 
 IDS = [21, 173, 248, 284, 109, 70, 56, 110, 291, 12, 151, 105, 87, 180, 156, 129, 187, 272, 52, 45, 35, 211]
 
@@ -146,6 +146,6 @@ class TestFile:
         (tmp_path / "t").write_bytes((tmp_path / "s").read_bytes()[:-1])
         with pytest.raises(InputError):
             state_file.load(tmp_path / "t", model.config, "me")
+        shard = next((Path(__file__).parent / "oracle" / "tiny-a").glob("*.safetensors"))
         with pytest.raises(InputError, match="not a saved session"):
-            shard = next((Path(__file__).parent / "oracle" / "tiny-a").glob("*.safetensors"))
             state_file.load(shard, model.config, "me")

@@ -1,9 +1,9 @@
 """Lilliput: Kimi K3 on one ordinary machine, with the same bits everywhere.
 
-    import lilliput
-    with lilliput.open("demo") as engine:
-        for token in engine.generate("Once"):
-            print(token.text, end="")
+import lilliput
+with lilliput.open("demo") as engine:
+    for token in engine.generate("Once"):
+        print(token.text, end="")
 """
 
 from __future__ import annotations

@@ -15,5 +15,6 @@ def explain_old_cpu() -> Iterator[None]:
         if "baseline" not in str(error).lower() and "X86_V2" not in str(error):
             raise
         raise ImportError(
-            "this processor lacks SSE4.2, which numpy's wheels need (x86-64-v2): build numpy from source with `pip install --no-binary numpy numpy`"
+            "this processor lacks SSE4.2, which numpy's wheels need (x86-64-v2): "
+            "build numpy from source with `pip install --no-binary numpy numpy`"
         ) from error

@@ -55,7 +55,9 @@ class Terminal:
         if self.quiet or not self.console.is_terminal:
             yield None
             return
-        with Progress(TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=self.console) as bar:
+        with Progress(
+            TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=self.console
+        ) as bar:
             task = bar.add_task(what)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 

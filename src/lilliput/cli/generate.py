@@ -33,7 +33,9 @@ from lilliput.errors import UsageError
 @click.option("--greedy", is_flag=True, help="Always the likeliest token (the default without sampling options).")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
 @click.option("--logits", "logits_file", metavar="FILE.npy", help="Save the logits each token was chosen from.")
-@click.option("--session", "session_file", metavar="FILE", help="Continue the session saved in FILE if it exists, and save it there at the end.")
+@click.option(
+    "--session", "session_file", metavar="FILE", help="Continue the session saved in FILE if it exists, and save it there at the end."
+)
 @options.machine
 @options.reporting
 def generate(

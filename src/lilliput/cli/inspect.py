@@ -29,6 +29,9 @@ def _show(census: Census) -> None:
         column.justify = "right"
     for line in [*census.lines, census.total]:
         table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", line.streamed)
-    console.print(f"{census.directory}: {census.layers} layers ({census.kda_layers} KDA, {census.layers - census.kda_layers} MLA), {census.shards} shards")
+    kinds = f"{census.kda_layers} KDA, {census.layers - census.kda_layers} MLA"
+    console.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards", soft_wrap=True)
     console.print(table)
-    console.print(f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes")
+    console.print(
+        f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes"
+    )

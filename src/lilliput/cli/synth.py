@@ -14,7 +14,9 @@ from lilliput.synth import write_synthetic
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--shape", required=True, type=click.Choice(["tiny", "mini", "midi", "k3"]), help="How large; k3 is full size and sparse.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Same seed, same bytes, on every machine.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Same seed, same bytes, on every machine."
+)
 @options.reporting
 def synth(directory: Path, shape: str, seed: int, json_file: str | None, quiet: bool, verbose: bool) -> None:
     """Write a checkpoint with random weights to DIRECTORY, which must be new or empty."""

@@ -21,9 +21,7 @@ from lilliput.text.tokenizer import Tokenizer
 @click.option("--decode", "decode", type=options.Ids(), metavar="1,2,3", help="Turn ids into text instead.")
 @click.option("--special", is_flag=True, help="Let the names of added tokens in TEXT stand for them (otherwise they are ordinary text).")
 @options.json_option
-def tokenize(
-    model: str, text: str | None, prompt_file: str | None, decode: list[int] | None, special: bool, json_file: str | None
-) -> None:
+def tokenize(model: str, text: str | None, prompt_file: str | None, decode: list[int] | None, special: bool, json_file: str | None) -> None:
     """Print the ids of TEXT, comma-separated (or with --decode the text of ids)."""
     given = [name for name, value in (("TEXT", text), ("-f", prompt_file), ("--decode", decode)) if value is not None]
     if len(given) != 1:

@@ -14,7 +14,12 @@ from lilliput.model.layout import layout
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.layout import EMBEDDING, TensorSpec
 
-STREAMED = {"routed": "read in place when chosen", "shared": "tape", "attention": "tape and resident", "embedding": "rows; head on the tape"}
+STREAMED = {
+    "routed": "read in place when chosen",
+    "shared": "tape",
+    "attention": "tape and resident",
+    "embedding": "rows; head on the tape",
+}
 
 
 @dataclass(frozen=True, slots=True)

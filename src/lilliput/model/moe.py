@@ -47,7 +47,9 @@ class Moe:
         ids, weights = np.empty((len(x), moe.top_k), np.int32), np.empty((len(x), moe.top_k), np.float32)
         bad = _core.route(ids, weights, logits, self.bias, moe.top_k, moe.renormalize, moe.scaling_factor)
         if bad >= 0:
-            raise NumericError(f"layer {self.layer}: a router logit is not finite (token {bad} of the pass); the weights or the state are damaged")
+            raise NumericError(
+                f"layer {self.layer}: a router logit is not finite (token {bad} of the pass); the weights or the state are damaged"
+            )
         self.weights.watch.routed(self.layer, ids, weights)
         return ids, weights
 

@@ -37,9 +37,7 @@ class Saved:
     logits: npt.NDArray[np.float32] | None
 
 
-def save(
-    path: Path, state: State, identity: str, *, pending: Sequence[int] = (), logits: npt.NDArray[np.float32] | None = None
-) -> None:
+def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = (), logits: npt.NDArray[np.float32] | None = None) -> None:
     """Write `state` to `path`, replacing it only when the new file is complete on disk. `identity` names the checkpoint."""
     tensors = dict(_tensors(state))
     tensors["ids"] = np.array(state.ids, "<i8")

@@ -67,9 +67,7 @@ class Chosen:
             tokens, places = np.nonzero(self._ids == expert)
             parts = experts.load(self._layer, int(expert))
             chosen = np.ascontiguousarray(weights[tokens, places])
-            experts.nan_scales += _core.expert(
-                y, x, tokens.astype(np.int32), chosen, parts, spec.width, spec.latent, beta, linear_beta
-            )
+            experts.nan_scales += _core.expert(y, x, tokens.astype(np.int32), chosen, parts, spec.width, spec.latent, beta, linear_beta)
         _core.finish(y)
         return y
 
