@@ -65,14 +65,15 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
-    source = options.read_prompt(prompt, prompt_file, ids)
+    resumes = session_file is not None and Path(session_file).expanduser().exists()
+    source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
     sampling = Sampling.from_options(temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, greedy=greedy)
     if model == "demo":
         terminal.note(DEMO_NOTE)
     began = time.monotonic()
     with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
         opened = time.monotonic()
-        session = _session(engine, session_file)
+        session = Session.load(engine, Path(session_file).expanduser()) if resumes and session_file is not None else engine.session()
         prompt_ids = engine.encode(source) if isinstance(source, str) else source
         session.append(prompt_ids)
         run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
@@ -152,12 +153,6 @@ class Run:
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
-
-
-def _session(engine: Engine, file: str | None) -> Session:
-    if file is None or not Path(file).expanduser().exists():
-        return engine.session()
-    return Session.load(engine, Path(file).expanduser())
 
 
 def _save_logits(file: str, rows: list[np.ndarray[Any, np.dtype[np.float32]]]) -> None:

@@ -65,9 +65,11 @@ def prompt_source(command: Command) -> Command:
     return command
 
 
-def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | None) -> str | list[int]:
-    """The one prompt that was given, as text or ids. Raises UsageError for none or several."""
+def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | None, *, optional: bool = False) -> str | list[int]:
+    """The one prompt that was given, as text or ids; no ids where it is optional. Raises UsageError for none or several."""
     given = [name for name, value in (("PROMPT", prompt), ("-f", prompt_file), ("--ids", ids)) if value is not None]
+    if optional and not given:
+        return []
     if len(given) != 1:
         raise UsageError(f"needed exactly one of PROMPT, -f FILE or --ids 1,2,3, found {' and '.join(given) or 'none'}")
     if ids is not None:
