@@ -59,8 +59,8 @@ def read_safetensors(path: Path) -> dict[str, Array]:
 
 def canonical(name: str) -> str:
     """A tensor's name in the release, without `language_model.`."""
-    name = name.removeprefix("language_model.").replace("_res.proj_weight", "_res_proj.weight").replace("_res.norm_weight", "_res_norm.weight")
-    return name.replace("block_sparse_moe.e_score", "block_sparse_moe.gate.e_score")
+    name = name.removeprefix("language_model.").replace("block_sparse_moe.e_score", "block_sparse_moe.gate.e_score")
+    return name.replace("_res.proj_weight", "_res_proj.weight").replace("_res.norm_weight", "_res_norm.weight")
 
 
 def mxfp4(packed: Array, scale: Array) -> Array:
@@ -144,10 +144,7 @@ def kda(x: Array, w: Weights, c: dict[str, Any]) -> Array:
     z = (x @ w("f_a_proj.weight").T @ w("f_b_proj.weight").T).reshape(shape)
     g = decay(z, w("A_log")[: lin["num_heads"]], w("dt_bias").reshape(shape[1:]), lin["gate_lower_bound"])
     beta = sigmoid(x @ w("b_proj.weight").T)
-    if lin["use_full_rank_gate"]:
-        gate = x @ w("g_proj.weight").T
-    else:
-        gate = x @ w("g_a_proj.weight").T @ w("g_b_proj.weight").T
+    gate = x @ w("g_proj.weight").T if lin["use_full_rank_gate"] else x @ w("g_a_proj.weight").T @ w("g_b_proj.weight").T
     o = recurrence(q, k, v, np.exp(g), beta)
     o = rms(o, w("o_norm.weight"), c["rms_norm_eps"]) * sigmoid(gate.reshape(shape))
     return o.reshape(len(x), -1) @ w("o_proj.weight").T
