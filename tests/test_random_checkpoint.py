@@ -8,6 +8,7 @@ import random
 from collections import defaultdict
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  (teaches numpy, and so safetensors, bfloat16)
 import numpy as np
 import pytest
 import safetensors
