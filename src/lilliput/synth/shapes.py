@@ -158,7 +158,7 @@ _OLD_GENERATION_DEFAULTS = {
     "top_p": 1.0,
 }
 
-_QUANTIZATION = {
+_QUANTIZATION: dict[str, Any] = {
     "config_groups": {
         "group_0": {
             "format": "mxfp4-pack-quantized",

@@ -87,8 +87,8 @@ def check_limit(directory: Path, on_disk: int, limit: int) -> None:
     """Stop before a file system that fills the holes after all fills the disk."""
     if on_disk > limit:
         raise DoesNotFitError(
-            f"{directory}: the shape `k3` needed at most {limit / 1e6:.0f} MB on disk and has taken {on_disk / 1e6:.0f} MB: this file system "
-            "fills the holes; what was written has been removed; choose a directory on ext4, XFS or Btrfs"
+            f"{directory}: the shape `k3` needed at most {limit / 1e6:.0f} MB on disk and has taken {on_disk / 1e6:.0f} MB: "
+            "this file system fills the holes; what was written has been removed; choose a directory on ext4, XFS or Btrfs"
         )
 
 
@@ -99,7 +99,7 @@ def _write_all(fd: int, offset: int, arrays: Iterator[values.Array]) -> None:
 
 
 def _write(fd: int, offset: int, data: values.Array | bytes) -> None:
-    view = memoryview(data).cast("B")
+    view = memoryview(data).cast("B")  # type: ignore[arg-type]
     while view:
         done = os.pwrite(fd, view, offset)
         if done == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -35,17 +36,31 @@ class Staging:
         self._created = not self.directory.exists()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as e:
             raise UsageError(f"{self.directory}: cannot be written: {e.strerror}; choose another directory") from e
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
+            self._take()
+        except BaseException:
             os.close(self._lock)
-            raise UsageError(f"{self.directory}: another `lilliput synth` is writing here; wait for it or choose another directory") from e
-        for left in self.path.iterdir():  # a killed writer's
-            left.unlink()
+            raise
         return self
+
+    def _take(self) -> None:
+        locked = True
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise UsageError(f"{self.directory}: another `lilliput synth` is writing here; wait for it or choose another directory") from e
+        except OSError:
+            locked = False  # a network file system without locks: a leftover may then belong to a living writer
+        for left in self.path.iterdir():
+            if not locked:
+                raise UsageError(f"{self.path}: left by another `lilliput synth` that may be running; remove it if none is")
+            try:
+                left.unlink()
+            except OSError as e:
+                raise UsageError(f"{left}: cannot be removed: {e.strerror}; remove it, or choose another directory") from e
 
     def publish(self, names: Sequence[str]) -> None:
         """Move the files into place in this order: until the last one is there no reader takes the directory for a checkpoint."""
@@ -65,7 +80,8 @@ class Staging:
             target.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
         if self._created:
-            self.directory.rmdir()
+            with contextlib.suppress(OSError):  # somebody put something beside it: not ours to remove
+                self.directory.rmdir()
         if isinstance(error, OSError):
             raise _readable(self.directory, error) from error
 
@@ -118,5 +134,5 @@ def _readable(directory: Path, error: OSError) -> LilliputError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DoesNotFitError(f"{directory}: the disk became full while writing ({error.strerror}); what was written has been removed")
     if error.errno == errno.EFBIG:
-        return DoesNotFitError(f"{directory}: this file system or a limit (`ulimit -f`) does not allow files this large; choose another disk")
+        return DoesNotFitError(f"{directory}: the file system or `ulimit -f` does not allow files this large; choose another disk")
     return LilliputError(f"{error.filename or directory}: could not be written: {error.strerror}")
