@@ -1,8 +1,8 @@
 """A strict reader of safetensors headers: what is where in a file, and nothing is believed without a check.
 
-The file is eight bytes of little-endian header length, a JSON object, then the data. The JSON comes from strangers and decides what will be
-read as weights, so it must hold together: every name once, known dtypes, shape x item size = bytes, and tensors that cover the data exactly,
-without overlap, gap or rest. Only the header is read, never the data. Every fault is a `CheckpointError` that names file, tensor, needed, found.
+The file is eight bytes of little-endian header length, a JSON object, then the data. The JSON comes from strangers and decides what will
+be read as weights, so it must hold together: every name once, known dtypes, shape x item size = bytes, and tensors that cover the data
+exactly, without overlap, gap or rest. Only the header is read, never the data. A fault is a `CheckpointError`: file, tensor, needed, found.
 
 Half a million entries have to pass in a second, so there are two ways through: msgspec into typed entries, checked as numpy arrays, and,
 only where that finds anything odd, a slow one that looks at each entry and says what is wrong (`safetensors_faults.py`).
@@ -78,9 +78,9 @@ def _read_raw(path: Path) -> tuple[bytes, int]:
         return CheckpointError([Problem(path, what, needed, found)])
 
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # before opening it: opening a pipe would wait for its writer
+        if not stat.S_ISREG(path.stat().st_mode):  # before opening it: opening a pipe would wait for its writer
             raise refuse("", "a regular file", "something else")
-        with open(path, "rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             head = file.read(8)
             if len(head) < 8:
@@ -122,7 +122,12 @@ class _Typed(msgspec.Struct, gc=False):
     data_offsets: tuple[_Size, _Size] | None = None
 
 
+class _Metadata(msgspec.Struct, rename={"value": "__metadata__"}):
+    value: msgspec.Raw
+
+
 _decoder = msgspec.json.Decoder(dict[str, _Typed | None])
+_metadata_decoder = msgspec.json.Decoder(_Metadata)
 
 
 def _decode(raw: bytes) -> dict[str, Raw] | None:
@@ -131,9 +136,12 @@ def _decode(raw: bytes) -> dict[str, Raw] | None:
         found = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    found.pop("__metadata__", None)
-    # A name or a field that stands there twice is seen by counting; what is spelled with escapes, or stands in the metadata, goes the slow way.
-    if any(raw.count(field) != len(found) for field in (b'"dtype"', b'"shape"', b'"data_offsets"')):
+    # Four keys an entry, so four colons, and not one more: whatever stands there twice (a dictionary shows only the last) has one too many.
+    colons = 4 * len(found)
+    if "__metadata__" in found:
+        del found["__metadata__"]
+        colons += bytes(_metadata_decoder.decode(raw).value).count(b":") + 1 - 4
+    if raw.count(b":") != colons:
         return None
     tensors = {}
     for name, entry in found.items():

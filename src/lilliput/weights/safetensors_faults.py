@@ -1,7 +1,7 @@
 """What is wrong with a safetensors header: the slow, talkative half of `safetensors.py`.
 
-`decode` reads the entries one by one and keeps every complaint; `explain` does the same for sizes and byte ranges. Both say which tensor, what was
-needed and what was found, and stop listing (not counting) after fifty complaints of a file.
+`decode` reads the entries one by one and keeps every complaint; `explain` does the same for sizes and byte ranges. Both say which tensor,
+what was needed and what was found, and stop listing (not counting) after fifty complaints of a file.
 """
 
 from __future__ import annotations
