@@ -1,9 +1,9 @@
 """Where every tensor of a layout is: headers of shards against what the configuration demands.
 
-Names are the release's without `language_model.`, which may be there or not; the legacy spellings of `kimi-k3.md` section 3.2 are understood.
-Half a million expert tensors become two arrays, a few thousand trunk tensors a dictionary. What a text model does not use (vision, multi-token
-prediction) is passed over; any other tensor that the layout does not know is a difference, like a missing one or another shape or dtype,
-because it means that the checkpoint is of another model than its config.json says.
+Names are the release's without `language_model.`, which may be there or not; the legacy spellings of `kimi-k3.md` section 3.2 are
+understood. Half a million expert tensors become two arrays, a few thousand trunk tensors a dictionary. What a text model does not use
+(vision, multi-token prediction) is passed over; any other tensor that the layout does not know is a difference, like a missing one or
+another shape or dtype, because it means that the checkpoint is of another model than its config.json says.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class Catalogue:
                 self._complain("missing", self.source, name, _described("U8", shape), "no such tensor in any shard")
             self._uncounted("missing", self._experts.count_missing() - MOST_LISTED)
         words = {"shape": "of another shape or dtype", "twice": "there twice", "unknown": "unknown", "missing": "missing"}
-        more = [Problem(self.source, "", "the tensors of config.json", f"{n:,} more {words[kind]}") for kind, n in self._more.items() if n > 0]
-        return self._problems + more
+        more = [(words[kind], n) for kind, n in self._more.items() if n > 0]
+        return self._problems + [Problem(self.source, "", "the tensors of config.json", f"{n:,} more {what}") for what, n in more]
 
     def tensors(self) -> dict[str, TensorRef]:
         """The trunk in the layout's order; a tensor that may be longer than needed (`A_log`) is cut to what is needed."""

@@ -1,7 +1,7 @@
 """An opened checkpoint: where every tensor of the text model lies, checked against the layout. No weights are read here.
 
-`Checkpoint.open` finds the files (`shards.py`), reads their headers (`safetensors.py`) and compares them with the layout (`catalogue.py`), or
-takes all of that from the sidecar of an earlier time (`index_cache.py`). The directory is only ever read.
+`Checkpoint.open` finds the files (`shards.py`), reads their headers (`safetensors.py`) and compares them with the layout
+(`catalogue.py`), or takes all of that from the sidecar of an earlier time (`index_cache.py`). The directory is only ever read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ MANY = 4_000_000  # expert tensors; the release has 494,592
 class Checkpoint:
     """Files and tensors of a checkpoint.
 
-    `files` are the shards with links resolved, in name order, and `sizes` their bytes. `tensors` holds the trunk by the release's names without
-    prefix, in the layout's order; each reference has the layout's shape (of a padded `A_log` the part that counts). `experts` is None where every
-    layer is dense. `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`: no header was read.
+    `files` are the shards with links resolved, in name order, and `sizes` their bytes. `tensors` holds the trunk by the release's names
+    without prefix, in the layout's order; each reference has the layout's shape (of a padded `A_log` the part that counts). `experts` is
+    None where every layer is dense. `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`:
+    no header was read.
     """
 
     path: Path

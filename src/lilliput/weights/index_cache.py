@@ -126,7 +126,8 @@ class Sidecar:
     ) -> None:
         """Writes the sidecar under a temporary name and renames it; a cache that cannot be written is no fault.
 
-        `index` and `stamps` were taken before the headers were read, so that a file replaced meanwhile makes the sidecar worthless, not wrong.
+        `index` and `stamps` were taken before the headers were read, so that a file replaced meanwhile makes the sidecar worthless, not
+        wrong.
         """
         if self.path is None:
             return

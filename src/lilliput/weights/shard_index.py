@@ -1,8 +1,9 @@
 """The set of shard names in `model.safetensors.index.json`, without decoding it.
 
-The released index has 60 MB: half a million pairs of tensor and shard, of which only the 96 different shard names are wanted (which tensor is
-where is asked of the headers). So the file passes through a window of a few MB, and one regular expression matches a whole run of pairs that
-name the same shard; the file is sorted, so there are few runs. The grammar is checked all the way: a cut or patched index is refused.
+The released index has 60 MB: half a million pairs of tensor and shard, of which only the 96 different shard names are wanted (which
+tensor is where is asked of the headers). So the file passes through a window of a few MB, and one regular expression matches a whole run
+of pairs that name the same shard; the file is sorted, so there are few runs. The grammar is checked all the way: a cut or patched index
+is refused.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from lilliput.errors import MOST_SHOWN, CheckpointError, Problem
 from lilliput.weights.shard_index import shard_names
 
 INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
 REPOSITORY = "moonshotai/Kimi-K3"
 _NUMBERED = re.compile(r"(?P<before>.*)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<after>.*)\.safetensors")
 
@@ -74,16 +75,18 @@ def _without_index(directory: Path) -> list[str]:
         names = sorted(p.name for p in directory.iterdir() if p.name.endswith(".safetensors") and not p.name.startswith("."))
     except OSError as error:
         raise CheckpointError([Problem(directory, "", "a readable directory", error.strerror or str(error))]) from None
-    if "model.safetensors" in names or len(names) == 1 and not _NUMBERED.fullmatch(names[0]):
-        single = "model.safetensors" if "model.safetensors" in names else names[0]
-        if not any(_NUMBERED.fullmatch(name) for name in names):
-            return [single]
     sets = {(m["before"], m["count"], m["after"], len(m["number"])) for name in names if (m := _NUMBERED.fullmatch(name))}
-    if len(sets) == 1 and "model.safetensors" not in names:
+    if not sets and SINGLE in names:
+        return [SINGLE]
+    if not sets and len(names) == 1:
+        return names
+    if len(sets) == 1 and SINGLE not in names:
         ((before, count, after, digits),) = sets
         if 1 <= int(count) <= 30_000:
             return [f"{before}-{n:0{digits}}-of-{count}{after}.safetensors" for n in range(1, int(count) + 1)]
-    found = f"{len(names)} safetensors files that are not one numbered set: {', '.join(names[:5])}" if names else "no safetensors file at all"
+    found = "no safetensors file at all"
+    if names:
+        found = f"{len(names)} safetensors files that are not one numbered set: {', '.join(names[:5])}"
     needed = f"`{INDEX}`, a single safetensors file, or one numbered set"
     raise CheckpointError([Problem(directory, "", needed, found)], _pull(directory))
 
