@@ -14,7 +14,7 @@ from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.model.model import Model
 from lilliput.model.state import State
-from lilliput.weights.shards import ShardFiles
+from lilliput.weights.files import ShardFiles
 from lilliput.weights.tape import Piece, Tape, TapeEntry
 from lilliput.weights.weights import Weights
 

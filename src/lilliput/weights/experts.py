@@ -9,7 +9,7 @@ from lilliput import _core
 from lilliput.errors import LilliputError
 from lilliput.weights.checkpoint import ExpertTable
 from lilliput.weights.layout import ExpertSpec
-from lilliput.weights.shards import Bytes, ShardFiles
+from lilliput.weights.files import Bytes, ShardFiles
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lilliput import _core
 from lilliput.weights.checkpoint import TensorRef
-from lilliput.weights.shards import Bytes, ShardFiles
+from lilliput.weights.files import Bytes, ShardFiles
 
 Array = npt.NDArray[np.float32]
 
