@@ -95,7 +95,7 @@ class Engine:
         for i in ids:
             if not 0 <= i < self.config.vocab_size:
                 raise UsageError(f"token id {i}: needed 0 to {self.config.vocab_size - 1}, because the vocabulary ends there")
-            if i == self.config.media_id:
+            if i in self.config.media_ids:
                 raise UsageError(f"token id {i} stands for an image, and this engine runs text only: leave it out")
 
     def generate(

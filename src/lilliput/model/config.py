@@ -70,7 +70,7 @@ class Config:
     mla: MlaConfig
     moe: MoeConfig
     eos_ids: tuple[int, ...]  # those of config.json
-    media_id: int | None  # stands for an image in the token stream; refused
+    media_ids: tuple[int, ...]  # stand for images in the token stream: refused in prompts
 
     def is_moe(self, layer: int) -> bool:
         return layer >= self.first_k_dense_replace and layer % self.moe_layer_freq == 0
@@ -117,7 +117,7 @@ def eos_ids(directory: Path, config: Config) -> tuple[int, ...]:
 
 
 def _read(top: Fields, text: Fields) -> Config:
-    text.must_be("model_type", "kimi_linear", *(("kimi_k3",) if text is top else ()), why="the text model of Kimi K3")
+    text.must_be("model_type", "kimi_linear", *(("kimi_k3",) if text is top else ()), why="the text model of Kimi K3", absent_ok=True)
     _refuse_other_models(text)
     hidden = text.integer("hidden_size")
     layers = text.integer("num_hidden_layers", most=MOST_LAYERS)
@@ -140,11 +140,17 @@ def _read(top: Fields, text: Fields) -> Config:
         kda=kda,
         mla=_read_mla(text),
         moe=_read_moe(text),
-        eos_ids=tuple(sorted({*text.ids("eos_token_id"), *(top.ids("eos_token_id") if text is not top else ())})),
+        eos_ids=_ids(top, text, "eos_token_id"),
+        media_ids=_ids(top, text, "media_placeholder_token_id"),
     )
     if any(config.is_moe(i) for i in range(layers)):
         _check_mxfp4(top, text, config)
     return config
+
+
+def _ids(top: Fields, text: Fields, field: str) -> tuple[int, ...]:
+    """The ids a field names at either level, ascending; () where it is absent."""
+    return tuple(sorted({*text.ids(field), *(top.ids(field) if text is not top else ())}))
 
 
 def _refuse_other_models(text: Fields) -> None:
