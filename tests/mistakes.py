@@ -212,13 +212,19 @@ MISTAKES = (
         "A_log per channel",
         "tiny-a",
         ('w("A_log")[: lin["num_heads"]]', 'w("A_log")[None, : lin["head_dim"]]'),
-        (*kernel(KDA, "kda_decay", "A_log per channel"), Edit(KDA, 'A_log"][: kda.num_heads]', 'A_log"]')),
+        kernel(KDA, "kda_decay", "A_log per channel"),
     ),
     Mistake(
         "dt_bias added after the factor",
         "tiny-a",
         ("lower * sigmoid(a * (z + dt_bias))", "lower * sigmoid(a * z + dt_bias)"),
         kernel(KDA, "kda_decay", "dt_bias after the factor"),
+    ),
+    Mistake(
+        "dt_bias laid out channel-major",
+        "tiny-a",
+        ('w("dt_bias").reshape(shape[1:])', 'w("dt_bias").reshape(shape[:0:-1]).T'),
+        kernel(KDA, "kda_decay", "dt_bias channel-major"),
     ),
     Mistake(
         "softplus gate where there is a bound",
