@@ -65,6 +65,10 @@ struct M {
   __mmask16 v;
 };
 
+// gcc's unmasked shifts, roots and shuffles start from an undefined register and warn about it; masked with all ones they
+// are the same instruction.
+constexpr __mmask16 kAll = 0xffff;
+
 inline F zero() { return {_mm512_setzero_ps()}; }
 inline F splat(float x) { return {_mm512_set1_ps(x)}; }
 inline U splat_u(uint32_t x) { return {_mm512_set1_epi32(int(x))}; }
@@ -77,7 +81,7 @@ inline F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline F operator-(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline F operator*(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline F operator/(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
-inline F sqrt(F a) { return {_mm512_sqrt_ps(a.v)}; }
+inline F sqrt(F a) { return {_mm512_maskz_sqrt_ps(kAll, a.v)}; }
 inline M greater(F a, F b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ)}; }
 inline M is_nan(F a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 inline F select(M m, F a, F b) { return {_mm512_mask_blend_ps(m.v, b.v, a.v)}; }  // m ? a : b
@@ -90,15 +94,22 @@ inline U operator|(U a, U b) { return {_mm512_or_si512(a.v, b.v)}; }
 inline U operator^(U a, U b) { return {_mm512_xor_si512(a.v, b.v)}; }
 template <int n>
 inline U shl(U a) {
-  return {_mm512_slli_epi32(a.v, n)};
+  return {_mm512_maskz_slli_epi32(kAll, a.v, n)};
 }
 template <int n>
 inline U shr(U a) {
-  return {_mm512_srli_epi32(a.v, n)};
+  return {_mm512_maskz_srli_epi32(kAll, a.v, n)};
 }
 template <int n>
 inline U sar(U a) {
-  return {_mm512_srai_epi32(a.v, n)};
+  return {_mm512_maskz_srai_epi32(kAll, a.v, n)};
+}
+inline bool any(M m) { return m.v != 0; }
+// Two lots of sixteen floats into their even and their odd elements.
+inline void unzip(F a, F b, F& even, F& odd) {
+  const __m512i pick = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  even = {_mm512_permutex2var_ps(a.v, pick, b.v)};
+  odd = {_mm512_permutex2var_ps(a.v, _mm512_add_epi32(pick, _mm512_set1_epi32(1)), b.v)};
 }
 
 #elif defined(LILLIPUT_ISA_AVX2)
@@ -157,6 +168,14 @@ inline U shr(U x) {
 template <int n>
 inline U sar(U x) {
   return {_mm256_srai_epi32(x.a, n), _mm256_srai_epi32(x.b, n)};
+}
+inline bool any(M m) { return (_mm256_movemask_ps(m.a) | _mm256_movemask_ps(m.b)) != 0; }
+inline __m256 unzip_half(__m256 even_or_odd) {  // 64-bit quarters 0 2 1 3 into order
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even_or_odd), 0xd8));
+}
+inline void unzip(F x, F y, F& even, F& odd) {
+  even = {unzip_half(_mm256_shuffle_ps(x.a, x.b, 0x88)), unzip_half(_mm256_shuffle_ps(y.a, y.b, 0x88))};
+  odd = {unzip_half(_mm256_shuffle_ps(x.a, x.b, 0xdd)), unzip_half(_mm256_shuffle_ps(y.a, y.b, 0xdd))};
 }
 
 #elif defined(LILLIPUT_ISA_NEON)
@@ -218,6 +237,14 @@ inline U shr(U a) {
 template <int n>
 inline U sar(U a) {
   LILLIPUT_EACH(U, vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(a.v[i]), n)));
+}
+inline bool any(M m) { return vmaxvq_u32(vorrq_u32(vorrq_u32(m.v[0], m.v[1]), vorrq_u32(m.v[2], m.v[3]))) != 0; }
+inline void unzip(F a, F b, F& even, F& odd) {
+  for (int i = 0; i < 4; i++) {
+    const F& from = i < 2 ? a : b;
+    even.v[i] = vuzp1q_f32(from.v[2 * (i & 1)], from.v[2 * (i & 1) + 1]);
+    odd.v[i] = vuzp2q_f32(from.v[2 * (i & 1)], from.v[2 * (i & 1) + 1]);
+  }
 }
 
 #undef LILLIPUT_EACH
@@ -281,6 +308,18 @@ inline U shr(const U& a) {
 template <int n>
 inline U sar(const U& a) {
   LILLIPUT_EACH(U, uint32_t(int32_t(a.v[i]) >> n));
+}
+inline bool any(const M& m) {
+  bool r = false;
+  for (int i = 0; i < 16; i++) r |= m.v[i];
+  return r;
+}
+inline void unzip(const F& a, const F& b, F& even, F& odd) {
+  for (int i = 0; i < 16; i++) {
+    const float* from = i < 8 ? a.v + 2 * i : b.v + 2 * (i - 8);
+    even.v[i] = from[0];
+    odd.v[i] = from[1];
+  }
 }
 
 #undef LILLIPUT_EACH
