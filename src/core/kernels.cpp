@@ -18,6 +18,7 @@ namespace lilliput {
 #define LILLIPUT_JOIN2(a, b) a##b
 #define LILLIPUT_JOIN(a, b) LILLIPUT_JOIN2(a, b)
 
-const Kernels LILLIPUT_JOIN(kernels_, LILLIPUT_TABLE) = {LILLIPUT_STRING(LILLIPUT_TABLE), dot_kernels(), math_kernels()};
+// Filled in by the compiler: an initialiser that ran at load would run this instruction set on machines that lack it.
+constinit const Kernels LILLIPUT_JOIN(kernels_, LILLIPUT_TABLE) = {LILLIPUT_STRING(LILLIPUT_TABLE), dot_kernels(), math_kernels()};
 
 }  // namespace lilliput

@@ -69,7 +69,7 @@ inline bool route(int32_t* ids, float* weights, const float* logits, const float
   return true;
 }
 
-inline MathKernels math_kernels() {
+constexpr MathKernels math_kernels() {
   return {map<exp>,   map<log>,    map<sigmoid>, map<tanh>,  map<softplus>, add, finish, gate,  situ,   rms_norm, l2_norm,
           gated_norm, log_softmax, mix,          short_conv, kda_decay,     kda, attend, route, argmax, finite};
 }

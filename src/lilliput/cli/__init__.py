@@ -1,1 +1,1 @@
-"""cli"""
+"""The command line: one thin module per group of verbs; `console` shows everything the terminal shows."""

@@ -1,0 +1,51 @@
+# Everything a contributor or CI runs. Each target makes .venv and builds what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* 2>/dev/null | cksum | cut -d' ' -f1)
+
+.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade pip
+
+# Editable: Python changes show at once; a change of the core changes the stamp's name and builds again.
+$(BUILD_STAMP): $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	rm -f $(VENV)/.built-*
+	touch $@
+
+demo: $(BUILD_STAMP)
+	$(BIN)/lilliput generate demo "Once upon a time" --max-tokens 48
+
+test: $(BUILD_STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not ladder and not acceptance"
+
+ladder: $(BUILD_STAMP)
+	$(BIN)/python -m pytest -n 2 -m ladder
+	$(BIN)/python tools/exhaustive_functions.py
+
+acceptance: $(BUILD_STAMP) test-aarch64 test-sanitize
+	$(BIN)/python -m pytest -m acceptance
+
+lint: $(BUILD_STAMP)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lint]'
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'src/core/*.h' 'src/core/*.cpp' 'src/core/*.inl')
+	tools/warnings.sh
+	tools/line_counts.sh
+
+bench: $(BUILD_STAMP)
+	$(BIN)/python -m lilliput bench open demo
+
+test-sanitize:
+	tools/test_sanitize.sh
+
+test-aarch64:
+	tools/test_aarch64.sh
+
+clean:
+	rm -rf build $(VENV)

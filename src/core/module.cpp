@@ -1,0 +1,33 @@
+// The extension `lilliput._core`: instruction set, self-test, and the two tables of contents bind_dot.cpp and bind_math.cpp.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "dispatch.h"
+#include "kernels.h"
+#include "selftest/selftest.h"
+
+namespace nb = nanobind;
+
+namespace lilliput {
+void bind_dot(nb::module_& m);
+void bind_math(nb::module_& m);
+}  // namespace lilliput
+
+NB_MODULE(_core, m) {
+  using namespace lilliput;
+  m.doc() = "Lilliput's kernels. What each computes, to the last bit, is in docs/arithmetic.md.";
+  m.def("isas", &isas, "Instruction sets usable on this machine, the widest last.");
+  m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use.");
+  m.def("use_isa", &use_isa, nb::arg("name"),
+        "Choose an instruction set; ValueError for one that this machine lacks. Not during a computation.");
+  m.def(
+      "selftest",
+      [](const std::string& isa) {
+        const nb::gil_scoped_release unlocked;
+        return selftest::run(isa);
+      },
+      nb::arg("isa"), "Lines `kernel shape digest` over fixed inputs; every instruction set must give those of tests/kernel_digests.txt.");
+  bind_dot(m);
+  bind_math(m);
+}

@@ -1,0 +1,181 @@
+#include "ops_dot.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels.h"
+#include "pool.h"
+#include "scratch.h"
+
+namespace lilliput {
+namespace {
+
+// Tokens whose permuted activations are held at a time: bounds the scratch, and keeps it inside a core's L2 for K3's widths.
+constexpr size_t kTokenChunk = 48;
+
+size_t padded(size_t n) { return (n + 127) / 128 * 128; }
+
+// Below this many elements a second thread costs more than it saves.
+constexpr size_t kWorthSplitting = 65536;
+
+using Order = void (*)(float*, const float*, size_t);
+
+// to[t] = the row of x for token t, in a kernel's order.
+template <class Row>
+void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
+  auto some = [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; t++) order(to + t * padded(in), row(t), in);
+  };
+  if (tokens * in < kWorthSplitting)
+    some(0, tokens);
+  else
+    parallel_for(tokens, some);
+}
+
+thread_local Scratch permuted, hidden, decoded;
+
+}  // namespace
+
+void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w) {
+  const DotKernels& dot = kernels().dot;
+  const size_t in = w.in, rows = w.rows;
+  for (size_t t = 0; t < tokens; t += kTokenChunk) {
+    const size_t n = std::min(tokens - t, kTokenChunk);
+    float* xp = permuted.get<float>(n * padded(in));
+    permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
+    parallel_for((rows + 3) / 4, [&](size_t begin, size_t end) {
+      const size_t first = 4 * begin, count = std::min(4 * end, rows) - first;
+      float* out = y + t * ld + first;
+      if (w.kind == Weights::k12)
+        dot.k12(out, ld, xp, n, w.piece, first, count, decoded.get<uint8_t>(8 * padded(in)));
+      else if (w.kind == Weights::bf16)
+        dot.bf16(out, ld, xp, n, w.bytes + first * in * 2, count, in);
+      else
+        dot.f32(out, ld, xp, n, w.bytes + first * in * 4, count, in);
+    });
+  }
+}
+
+void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t row, size_t rows) {
+  const DotKernels& dot = kernels().dot;
+  const size_t in = w.in, item = w.kind == Weights::f32 ? 4 : 2;
+  const uint8_t* from = w.bytes + row * in * item;
+  if (w.kind == Weights::k12) {
+    uint8_t* to = decoded.get<uint8_t>(rows * in * 2);
+    parallel_for(rows,
+                 [&](size_t begin, size_t end) { dot.k12_decode(to + begin * in * 2, in * 2, w.piece, row + begin, end - begin, in); });
+    from = to;
+  }
+  parallel_for((in + 31) / 32, [&](size_t begin, size_t end) {
+    const size_t first = 32 * begin, count = std::min(32 * end, in) - first;
+    auto product = w.kind == Weights::f32 ? dot.transposed_f32 : dot.transposed_bf16;
+    product(y + first, in, x, rows, tokens, from + first * item, in * item, rows, count);
+  });
+}
+
+void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v, size_t r) {
+  const DotKernels& dot = kernels().dot;
+  const size_t c = w.in, ldq = heads * (n + r), ldy = heads * (c + r);
+  parallel_for(heads, [&](size_t begin, size_t end) {
+    for (size_t h = begin; h < end; h++) {
+      const uint8_t* rows = w.bytes + h * (n + v) * c * 2;
+      if (w.kind == Weights::k12) {
+        uint8_t* to = decoded.get<uint8_t>(n * c * 2);
+        dot.k12_decode(to, c * 2, w.piece, h * (n + v), n, c);
+        rows = to;
+      }
+      const float* from = q + h * (n + r);
+      float* to = q_lat + h * (c + r);
+      dot.transposed_bf16(to, ldy, from, ldq, tokens, rows, c * 2, n, c);
+      for (size_t t = 0; t < tokens; t++) std::memcpy(to + t * ldy + c, from + t * ldq + n, r * sizeof(float));
+    }
+  });
+}
+
+void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v) {
+  const DotKernels& dot = kernels().dot;
+  const size_t c = w.in;
+  parallel_for(heads, [&](size_t begin, size_t end) {
+    for (size_t h = begin; h < end; h++)
+      for (size_t t = 0; t < tokens; t += kTokenChunk) {
+        const size_t some = std::min(tokens - t, kTokenChunk), row = h * (n + v) + n;
+        float* xp = permuted.get<float>(some * padded(c));
+        for (size_t i = 0; i < some; i++) dot.pair_order(xp + i * padded(c), o_lat + ((t + i) * heads + h) * c, c);
+        float* out = o + (t * heads + h) * v;
+        if (w.kind == Weights::k12)
+          dot.k12(out, heads * v, xp, some, w.piece, row, v, decoded.get<uint8_t>(8 * padded(c)));
+        else
+          dot.bf16(out, heads * v, xp, some, w.bytes + row * c * 2, v, c);
+      }
+  });
+}
+
+void k12_decode(uint8_t* to, const K12& piece) {
+  const size_t stride = piece.in * 2;
+  parallel_for(piece.quads, [&](size_t begin, size_t end) {
+    const size_t first = 4 * begin, count = std::min(4 * end, piece.rows) - first;
+    kernels().dot.k12_decode(to + first * stride, stride, piece, first, count, piece.in);
+  });
+}
+
+size_t nan_scales(const Mxfp4Rows& w) {
+  const size_t n = w.rows * (w.in / 32);
+  size_t found = 0;
+  for (size_t i = 0; i < n; i++) found += w.scales[i] == 255;
+  return found;
+}
+
+namespace {
+
+Mxfp4Rows part(const Mxfp4Rows& w, size_t begin, size_t end) {
+  return {w.packed + begin * (w.in / 2), w.scales + begin * (w.in / 32), end - begin, w.in};
+}
+
+void run(float* y, size_t ld, const float* xq, size_t tokens, const Mxfp4Rows& w) {
+  kernels().dot.mxfp4(y, ld, xq, tokens, w.packed, w.scales, w.rows, w.in);
+}
+
+// Rows are handed out by fours, so that a pair of rows never straddles two threads.
+template <class Body>
+void over_rows(size_t rows, Body&& body) {
+  parallel_for((rows + 3) / 4, [&](size_t begin, size_t end) { body(4 * begin, std::min(4 * end, rows)); });
+}
+
+}  // namespace
+
+void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
+  for (size_t t = 0; t < tokens; t += kTokenChunk) {
+    const size_t n = std::min(tokens - t, kTokenChunk);
+    float* xq = permuted.get<float>(n * padded(w.in));
+    permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
+    over_rows(w.rows, [&](size_t begin, size_t end) { run(y + t * ld + begin, ld, xq, n, part(w, begin, end)); });
+  }
+}
+
+void apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e) {
+  const Kernels& k = kernels();
+  const size_t latent = e.w1.in, width = e.w1.rows;
+  for (size_t t = 0; t < count; t += kTokenChunk) {
+    const size_t n = std::min(count - t, kTokenChunk);
+    float* xq = permuted.get<float>(n * padded(std::max(latent, width)));
+    float* gate = hidden.get<float>(n * (2 * width + latent));
+    float *up = gate + n * width, *out = up + n * width;
+    permute(xq, n, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[t + i]) * latent; });
+    over_rows(width, [&](size_t begin, size_t end) {
+      run(gate + begin, width, xq, n, part(e.w1, begin, end));
+      run(up + begin, width, xq, n, part(e.w3, begin, end));
+      for (size_t i = 0; i < n; i++) {
+        float* g = gate + i * width + begin;
+        k.math.situ(g, g, up + i * width + begin, end - begin, e.beta, e.linear_beta, e.bounded);
+      }
+    });
+    permute(xq, n, width, k.dot.quad_order, [&](size_t i) { return gate + i * width; });
+    over_rows(latent, [&](size_t begin, size_t end) {
+      run(out + begin, latent, xq, n, part(e.w2, begin, end));
+      for (size_t i = 0; i < n; i++)
+        k.dot.accumulate(y + size_t(index[t + i]) * latent + begin, out + i * latent + begin, weight[t + i], end - begin);
+    });
+  }
+}
+
+}  // namespace lilliput

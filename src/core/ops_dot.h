@@ -1,0 +1,52 @@
+// Products with streamed weights, split over the thread pool. Shapes are the caller's to check (bind_dot.cpp does).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "k12.h"
+
+namespace lilliput {
+
+// Rows of one matrix as they are stored: bf16 or float32 at any alignment, or a checked K12 piece.
+struct Weights {
+  enum Kind { f32, bf16, k12 } kind;
+  const uint8_t* bytes;  // f32, bf16
+  K12 piece;             // k12
+  size_t rows, in;
+};
+
+// y[t * ld + r] = row r . x[t], for tokens x in activations x (rule 5).
+void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w);
+
+// y[t][c] = sum over d < rows of w[row + d][c] * x[t][d], x [tokens, rows], y [tokens, in] (rule 8).
+void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t row, size_t rows);
+
+// kv_b: `heads` times n key rows and v value rows, `w.in` latents wide. q [T, H, n + r] -> q_lat [T, H, c + r].
+void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v, size_t r);
+// o_lat [T, H, c] -> o [T, H, v].
+void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v);
+
+// The weights of one piece as bf16 again.
+void k12_decode(uint8_t* to, const K12& piece);
+
+// E2M1 nibbles [rows, in / 2] and E8M0 scales [rows, in / 32].
+struct Mxfp4Rows {
+  const uint8_t *packed, *scales;
+  size_t rows, in;
+};
+
+// Scales of 255 (NaN), which the kernels take as zero.
+size_t nan_scales(const Mxfp4Rows& w);
+void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
+
+// One expert over the `count` tokens that chose it: y[index[j]] = fma(weight[j], w2 situ(w1 x, w3 x), y[index[j]]).
+// w1, w3 [width, latent], w2 [latent, width]; index ascending.
+struct Expert {
+  Mxfp4Rows w1, w2, w3;
+  float beta, linear_beta;
+  bool bounded;
+};
+void apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e);
+
+}  // namespace lilliput

@@ -1,0 +1,175 @@
+#include "pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "platform.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace lilliput {
+namespace {
+
+// Between two kernels of a layer a few microseconds pass: worth waiting for awake. Anything longer sleeps in the kernel, so an
+// idle engine costs nothing and the reader threads keep their cores.
+constexpr int kSpins = 256;
+
+inline void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  asm volatile("yield");
+#endif
+}
+
+// Returns when `value` is no longer `old`.
+uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int i = 0; i < kSpins; i++) {
+    const uint32_t now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+    pause();
+  }
+  for (;;) {
+    value.wait(old, std::memory_order_acquire);
+    const uint32_t now = value.load(std::memory_order_acquire);
+    if (now != old) return now;
+  }
+}
+
+// True on a thread that is inside a range: a nested call then simply runs in place.
+thread_local bool inside = false;
+
+struct Job {
+  void (*body)(void*, size_t, size_t);
+  void* context;
+  size_t tasks, parts;
+
+  void run(size_t part) const {
+    const size_t begin = tasks * part / parts, end = tasks * (part + 1) / parts;
+    if (begin == end) return;
+    inside = true;
+    try {
+      body(context, begin, end);
+    } catch (...) {
+      inside = false;
+      throw;
+    }
+    inside = false;
+  }
+};
+
+class Pool {
+ public:
+  void run(size_t threads, const Job& work) {
+    const std::lock_guard turn(turn_);
+    if (workers_.size() + 1 != threads) resize(threads);
+    job_ = work;
+    failure_ = nullptr;
+    pending_.store(uint32_t(workers_.size()), std::memory_order_relaxed);
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+    attempt(0);
+    for (uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;) await_change(pending_, left);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+
+ private:
+  void attempt(size_t part) {
+    try {
+      job_.run(part);
+    } catch (...) {
+      const std::lock_guard hold(failing_);
+      if (!failure_) failure_ = std::current_exception();
+    }
+  }
+
+  void work(size_t part, uint32_t seen) {
+    const FpuGuard plain;
+    for (;;) {
+      seen = await_change(round_, seen);
+      if (stopping_) return;
+      attempt(part);
+      if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    }
+  }
+
+  void resize(size_t threads) {
+    stopping_ = true;  // published, like the job, by the step of round_
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+    for (auto& worker : workers_) worker.join();
+    workers_.clear();
+    stopping_ = false;
+    // Signals are the business of the thread that started the program: a worker that caught one would leave that thread asleep.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      const uint32_t seen = round_.load(std::memory_order_relaxed);
+      workers_.reserve(threads - 1);
+      for (size_t part = 1; part < threads; part++) workers_.emplace_back([this, part, seen] { work(part, seen); });
+    } catch (...) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  std::mutex turn_, failing_;
+  std::atomic<uint32_t> round_{0}, pending_{0};
+  Job job_{};
+  std::exception_ptr failure_;
+  bool stopping_ = false;
+  std::vector<std::thread> workers_;  // not std::jthread: Apple's library still hides it
+};
+
+std::atomic<size_t> wanted{1};
+std::atomic<Pool*> current{nullptr};
+
+// After a fork the child has none of the workers, and the pool may have been copied in the middle of a job: the child drops it
+// and starts its own on first use.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+  current.store(nullptr, std::memory_order_relaxed);
+  inside = false;
+});
+
+// Never destroyed: at exit the workers sleep and end with the process.
+Pool& pool() {
+  Pool* found = current.load(std::memory_order_acquire);
+  if (found) return *found;
+  auto* made = new Pool;
+  if (current.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return *made;
+  delete made;
+  return *found;
+}
+
+}  // namespace
+
+void set_threads(size_t n) {
+  if (n == 0) throw std::invalid_argument("threads: needed at least 1, found 0");
+  wanted.store(n, std::memory_order_relaxed);
+}
+
+size_t threads() { return wanted.load(std::memory_order_relaxed); }
+
+void detail::parallel(size_t tasks, void (*body)(void*, size_t, size_t), void* context) {
+  if (tasks == 0) return;
+  const FpuGuard plain;
+  const size_t parts = threads();
+  if (parts == 1 || tasks == 1 || inside)
+    body(context, 0, tasks);
+  else
+    pool().run(parts, Job{body, context, tasks, parts});
+}
+
+}  // namespace lilliput

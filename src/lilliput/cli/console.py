@@ -1,0 +1,108 @@
+"""Everything the terminal shows besides the result: progress, notes, the closing line. All of it on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from lilliput.engine.engine import Engine
+
+SLOW_PASS = 1.0  # seconds after which a pass shows its progress
+
+
+class Terminal:
+    """stderr, as quiet or as talkative as asked for. `NO_COLOR` and pipes are respected by rich."""
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.quiet, self.verbose = quiet, verbose
+
+    def note(self, message: str) -> None:
+        if not self.quiet:
+            self.console.print(message, markup=False)
+
+    def detail(self, message: str) -> None:
+        if self.verbose and not self.quiet:
+            self.console.print(message, markup=False)
+
+    @contextmanager
+    def pass_progress(self, engine: Engine) -> Iterator[None]:
+        """While the block runs: a bar over the layers of any pass that takes longer than a second."""
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        bar = LayerBar(self.console, engine.config.num_layers)
+        watchers = engine.weights.watch.on_layer
+        watchers.append(bar.see)
+        try:
+            yield
+        finally:
+            watchers.remove(bar.see)
+            bar.stop()
+
+    @contextmanager
+    def job_progress(self, what: str) -> Iterator[Any]:
+        """A bar for work that reports (done, total) in bytes; yields the function to report to."""
+        if self.quiet or not self.console.is_terminal:
+            yield None
+            return
+        with Progress(
+            TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=self.console
+        ) as bar:
+            task = bar.add_task(what)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class LayerBar:
+    """Shows itself only in passes slower than a second, and goes away before text is printed."""
+
+    def __init__(self, console: Console, layers: int) -> None:
+        self._console, self._layers = console, layers
+        self._began = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def see(self, layer: int, _sum: object) -> None:
+        if layer == 0:
+            self._began = time.monotonic()
+        if self._progress is None and time.monotonic() - self._began > SLOW_PASS:
+            columns = (TextColumn("layer"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._task = self._progress.add_task("layers", total=self._layers)
+            self._progress.start()
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=layer + 1)
+        if layer + 1 == self._layers:
+            self.stop()
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = self._task = None
+
+
+def write_json(file: str | None, report: dict[str, Any]) -> None:
+    """Write a report to FILE, all or nothing, or to stdout for `-`; nothing for None."""
+    if file is None:
+        return
+    raw = msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+    if file == "-":
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(file).expanduser()
+    temporary = path.with_name(path.name + f".{os.getpid()}.partial")
+    try:
+        temporary.write_bytes(raw)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,162 @@
+"""`lilliput generate`: continue a prompt."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from lilliput.cli import options
+from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.main import Terminated, exit_code_of
+from lilliput.engine.engine import Engine, Token
+from lilliput.engine.models import DEMO_NOTE
+from lilliput.engine.report import facts, peak_rss
+from lilliput.engine.sampling import Sampling
+from lilliput.engine.session import Session
+from lilliput.errors import UsageError
+
+
+@click.command()
+@click.argument("model")
+@options.prompt_source
+@click.option("-n", "--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Generate at most N tokens.")
+@click.option("--temp", type=float, metavar="T", help="Temperature; 0 is greedy.")
+@click.option("--top-p", type=float, metavar="P", help="Keep the likeliest tokens whose probabilities reach P.")
+@click.option("--top-k", type=int, metavar="K", help="Keep the K likeliest tokens.")
+@click.option("--min-p", type=float, metavar="P", help="Keep tokens at least P times as likely as the likeliest.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the sampling; drawn and reported when absent.")
+@click.option("--greedy", is_flag=True, help="Always the likeliest token (the default without sampling options).")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
+@click.option("--logits", "logits_file", metavar="FILE.npy", help="Save the logits each token was chosen from.")
+@click.option(
+    "--session", "session_file", metavar="FILE", help="Continue the session saved in FILE if it exists, and save it there at the end."
+)
+@options.machine
+@options.reporting
+def generate(
+    model: str,
+    prompt: str | None,
+    prompt_file: str | None,
+    ids: list[int] | None,
+    max_tokens: int,
+    temp: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    min_p: float | None,
+    seed: int | None,
+    greedy: bool,
+    stop: tuple[str, ...],
+    logits_file: str | None,
+    session_file: str | None,
+    threads: int | None,
+    isa: str | None,
+    layers: int | None,
+    json_file: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Continue PROMPT; the text streams to stdout as it comes.
+
+    Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
+    """
+    terminal = Terminal(quiet=quiet, verbose=verbose)
+    resumes = session_file is not None and Path(session_file).expanduser().exists()
+    source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
+    sampling = Sampling.from_options(temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, greedy=greedy)
+    if model == "demo":
+        terminal.note(DEMO_NOTE)
+    began = time.monotonic()
+    with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
+        opened = time.monotonic()
+        session = Session.load(engine, Path(session_file).expanduser()) if resumes and session_file is not None else engine.session()
+        prompt_ids = engine.encode(source) if isinstance(source, str) else source
+        session.append(prompt_ids)
+        run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
+        interrupt = run.collect(max_tokens, sampling, stop)
+        if session_file is not None:
+            session.save(Path(session_file).expanduser())
+        if logits_file is not None:
+            _save_logits(logits_file, run.logits)
+        write_json(json_file, run.report(model, prompt_ids, sampling, opened - began))
+        run.closing_line(sampling, interrupt)
+        if interrupt is None:
+            engine.check_content()
+    return exit_code_of(interrupt)
+
+
+class Run:
+    """One generation as the command line sees it: prints, keeps and times the tokens."""
+
+    def __init__(self, engine: Engine, session: Session, terminal: Terminal, *, to_stdout: bool, keep_logits: bool) -> None:
+        self.engine, self.session, self.terminal = engine, session, terminal
+        self._to_stdout, self._keep_logits = to_stdout, keep_logits
+        self.tokens: list[Token] = []
+        self.logits: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        self._began = time.monotonic()
+        self.times: list[float] = []  # seconds since the start at which each token was there
+
+    def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> BaseException | None:
+        """Generate until the end or a signal, which is returned: what is complete by then is kept."""
+        try:
+            with self.terminal.pass_progress(self.engine):
+                for token in self.engine.generate(self.session, max_tokens=max_tokens, sampling=sampling, stop=stop, on_logits=self._see):
+                    self.tokens.append(token)
+                    self.times.append(time.monotonic() - self._began)
+                    self._print(token)
+        except (KeyboardInterrupt, Terminated) as signal:
+            return signal
+        finally:
+            if self._to_stdout and (self.tokens or self.engine.tokenizer is None):
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+        return None
+
+    def _see(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        if self._keep_logits:
+            self.logits.append(logits)
+
+    def _print(self, token: Token) -> None:
+        if not self._to_stdout:
+            return
+        if self.engine.tokenizer is None:
+            sys.stdout.write(("," if len(self.tokens) > 1 else "") + str(token.id))
+        else:
+            sys.stdout.write(token.text)
+        sys.stdout.flush()
+
+    def report(self, model: str, prompt_ids: list[int], sampling: Sampling, open_seconds: float) -> dict[str, Any]:
+        return {
+            "command": "generate",
+            "model": model,
+            "prompt_ids": prompt_ids,
+            "ids": [token.id for token in self.tokens],
+            "text": "".join(token.text for token in self.tokens) if self.engine.tokenizer is not None else None,
+            "finish_reason": self.tokens[-1].finish if self.tokens else None,
+            "sampling": sampling.as_dict(),
+            "timings": {"open_s": open_seconds, "first_token_s": self.times[0] if self.times else None, "token_s": self.times},
+            **facts(self.engine),
+        }
+
+    def closing_line(self, sampling: Sampling, interrupt: BaseException | None) -> None:
+        total = time.monotonic() - self._began
+        parts = [f"{len(self.tokens)} tokens in {total:.2f} s"]
+        if len(self.times) > 1:
+            parts.append(f"first after {self.times[0]:.2f} s, then {(self.times[-1] - self.times[0]) / (len(self.times) - 1):.3f} s each")
+        parts.append(f"peak RSS {peak_rss() / 1e9:.2f} GB")
+        if sampling.temperature:
+            parts.append(f"seed {sampling.seed}")
+        if interrupt is not None:
+            parts.append("interrupted")
+        self.terminal.note("; ".join(parts))
+
+
+def _save_logits(file: str, rows: list[np.ndarray[Any, np.dtype[np.float32]]]) -> None:
+    if not rows:
+        raise UsageError("--logits: no token was generated, so there are no logits to save")
+    with Path(file).expanduser().open("wb") as out:
+        np.save(out, np.stack(rows))

@@ -1,0 +1,93 @@
+"""Options that several verbs share, and how their values are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lilliput.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Ids(click.ParamType):
+    """Token ids: whole numbers separated by commas or white space."""
+
+    name = "ids"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        if isinstance(value, list):
+            return value
+        words = str(value).replace(",", " ").split()
+        bad = [word for word in words if not (word.isascii() and word.isdigit())]
+        if bad or not words:
+            self.fail(f"needed whole numbers separated by commas (1,2,3), found {bad[0] if bad else 'none'!r}", param, ctx)
+        return [int(word) for word in words]
+
+
+def machine(command: Command) -> Command:
+    """--threads, --isa, --layers: for every verb that runs the model."""
+    for option in (
+        click.option("--layers", type=int, metavar="N", help="Run only the first N layers (diagnostic)."),
+        click.option("--isa", metavar="NAME", help="Force scalar, avx2, avx512 or neon (diagnostic; default: the widest here)."),
+        click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow."),
+    ):
+        command = option(command)
+    return command
+
+
+def reporting(command: Command) -> Command:
+    """--json, --quiet, --verbose."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+        click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors."),
+        json_option,
+    ):
+        command = option(command)
+    return command
+
+
+json_option = click.option("--json", "json_file", metavar="FILE", help="Write a report as JSON (`-`: to stdout, instead of the text).")
+
+
+def prompt_source(command: Command) -> Command:
+    """Exactly one of PROMPT, -f, --ids."""
+    for option in (
+        click.option("--ids", type=Ids(), metavar="1,2,3", help="The prompt as token ids."),
+        click.option("-f", "--prompt-file", metavar="FILE", help="Read the prompt from FILE (`-`: stdin)."),
+        click.argument("prompt", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | None, *, optional: bool = False) -> str | list[int]:
+    """The one prompt that was given, as text or ids; no ids where it is optional. Raises UsageError for none or several."""
+    given = [name for name, value in (("PROMPT", prompt), ("-f", prompt_file), ("--ids", ids)) if value is not None]
+    if optional and not given:
+        return []
+    if len(given) != 1:
+        raise UsageError(f"needed exactly one of PROMPT, -f FILE or --ids 1,2,3, found {' and '.join(given) or 'none'}")
+    if ids is not None:
+        return ids
+    if prompt_file is not None:
+        return read_text(prompt_file)
+    assert prompt is not None
+    return prompt
+
+
+def read_text(file: str) -> str:
+    """A UTF-8 text file, or stdin for `-`, byte for byte (line ends stay as they are)."""
+    name = "stdin" if file == "-" else file
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: needed UTF-8 text, found byte 0x{raw[error.start]:02x} at {error.start}") from error

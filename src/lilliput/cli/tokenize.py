@@ -1,0 +1,45 @@
+"""`lilliput tokenize`: text to ids and back."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lilliput.cli import options
+from lilliput.cli.console import write_json
+from lilliput.engine.models import find_model
+from lilliput.errors import UsageError
+from lilliput.model.config import read_config
+from lilliput.text.tokenizer import Tokenizer
+
+
+@click.command()
+@click.argument("model")
+@click.argument("text", required=False)
+@click.option("-f", "--prompt-file", metavar="FILE", help="Read the text from FILE (`-`: stdin).")
+@click.option("--decode", "decode", type=options.Ids(), metavar="1,2,3", help="Turn ids into text instead.")
+@click.option("--special", is_flag=True, help="Let the names of added tokens in TEXT stand for them (otherwise they are ordinary text).")
+@options.json_option
+def tokenize(model: str, text: str | None, prompt_file: str | None, decode: list[int] | None, special: bool, json_file: str | None) -> None:
+    """Print the ids of TEXT, comma-separated (or with --decode the text of ids)."""
+    given = [name for name, value in (("TEXT", text), ("-f", prompt_file), ("--decode", decode)) if value is not None]
+    if len(given) != 1:
+        raise UsageError(f"needed exactly one of TEXT, -f FILE or --decode 1,2,3, found {' and '.join(given) or 'none'}")
+    if decode is not None and special:
+        raise UsageError("--special goes with a text, not with --decode")
+    directory = find_model(model)
+    tokenizer = Tokenizer.open(directory, read_config(directory).vocab_size)
+    if tokenizer is None:
+        raise UsageError(f"{directory} has no tiktoken.model: needed for text; it comes with the checkpoint")
+    if decode is not None:
+        ids, text = decode, tokenizer.decode(decode)
+        result = text
+    else:
+        text = options.read_text(prompt_file) if prompt_file is not None else text
+        assert text is not None
+        ids = tokenizer.encode(text, allow_special=special)
+        result = ",".join(map(str, ids))
+    write_json(json_file, {"command": "tokenize", "text": text, "ids": ids})
+    if json_file != "-":
+        sys.stdout.write(result + "\n")

@@ -1,0 +1,195 @@
+"""`Engine`: a checkpoint opened for running. One per process: threads and instruction set belong to the process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from lilliput import _core
+from lilliput.engine import scheduler
+from lilliput.engine.models import find_model, usable_ids
+from lilliput.engine.sampling import Sampling, choose
+from lilliput.engine.session import Session
+from lilliput.engine.stopping import StopText
+from lilliput.errors import ContentError, UsageError
+from lilliput.machine.threads import default_threads
+from lilliput.model.config import Config, eos_ids, read_config
+from lilliput.model.layout import layout
+from lilliput.model.model import Model
+from lilliput.model.state import State
+from lilliput.text.tokenizer import Tokenizer
+from lilliput.weights.checkpoint import Checkpoint
+from lilliput.weights.layout import Layout
+from lilliput.weights.weights import Weights
+
+Array = npt.NDArray[np.float32]
+
+RESIDENT_SHARE = 0.5  # weights stay in memory when they take at most this share of what is available; else they stream
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. `text` is what became certain with it (a character may need several tokens, a stop string none).
+
+    `finish` is None until the last one: "stop" (an eos id or a stop string) or "length".
+    """
+
+    id: int
+    text: str
+    finish: str | None
+
+
+class Engine:
+    """Open with `lilliput.open`. Also a context manager; `close` releases the files."""
+
+    def __init__(self, directory: Path, config: Config, full: Layout, checkpoint: Checkpoint, model: Model) -> None:
+        self.directory, self.config, self.layout, self.checkpoint, self.model = directory, config, full, checkpoint, model
+        self.tokenizer = Tokenizer.open(directory, config.vocab_size)
+        self.eos_ids = frozenset(eos_ids(directory, config))
+        self.config_hash = hashlib.sha256((directory / "config.json").read_bytes()).hexdigest()
+        self.identity = hashlib.sha256(f"{self.config_hash} {checkpoint.identity} {config.num_layers}".encode()).hexdigest()
+        self.chunk = scheduler.CHUNK
+
+    @classmethod
+    def open(
+        cls, model: str | os.PathLike[str], *, threads: int | None = None, isa: str | None = None, layers: int | None = None
+    ) -> Engine:
+        """Open a checkpoint directory, or the word `demo`.
+
+        threads: default is what affinity, container quota and physical cores allow. isa: force an instruction set. layers: run only
+        the first so many layers. Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option.
+        """
+        set_machine(threads, isa)
+        directory = find_model(model)
+        whole = read_config(directory)
+        checkpoint = Checkpoint.open(directory, layout(whole))
+        config = first_layers(whole, layers)
+        wanted = layout(config)
+        weights = Weights(checkpoint, wanted, resident=_fits_in_memory(wanted), usable_ids=usable_ids(directory))
+        return cls(directory, config, wanted, checkpoint, Model(config, weights))
+
+    @property
+    def weights(self) -> Weights:
+        return self.model.weights
+
+    def session(self) -> Session:
+        """A new, empty sequence."""
+        return Session(self)
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """Text → ids; without `tiktoken.model` a UsageError."""
+        if self.tokenizer is None:
+            raise UsageError(f"{self.directory} has no tiktoken.model, so text cannot be read: give token ids (`--ids 1,2,3`)")
+        return self.tokenizer.encode(text, allow_special=allow_special)
+
+    def check_ids(self, ids: Sequence[int]) -> None:
+        """Raises UsageError for an id that the text model has no row for."""
+        for i in ids:
+            if not 0 <= i < self.config.vocab_size:
+                raise UsageError(f"token id {i}: needed 0 to {self.config.vocab_size - 1}, because the vocabulary ends there")
+            if i in self.config.media_ids:
+                raise UsageError(f"token id {i} stands for an image, and this engine runs text only: leave it out")
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Session,
+        *,
+        max_tokens: int = 256,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        on_logits: Callable[[Array], None] | None = None,
+    ) -> Iterator[Token]:
+        """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
+
+        The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end
+        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from.
+        """
+        if max_tokens < 1:
+            raise UsageError(f"--max-tokens: needed at least 1, found {max_tokens}")
+        if stop and self.tokenizer is None:
+            raise UsageError("--stop needs tiktoken.model in the checkpoint, because without it there is no text")
+        session = prompt if isinstance(prompt, Session) else self.session()
+        if not isinstance(prompt, Session):
+            session.append(self.encode(prompt) if isinstance(prompt, str) else prompt)
+        return self._generate(session, max_tokens, sampling or Sampling.from_options(greedy=True), StopText(stop), on_logits)
+
+    def _generate(
+        self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText, on_logits: Callable[[Array], None] | None
+    ) -> Iterator[Token]:
+        stream = self.tokenizer.stream() if self.tokenizer is not None else None
+        for n in range(1, max_tokens + 1):
+            logits = session.logits()
+            if on_logits is not None:
+                on_logits(logits)
+            new = choose(logits, sampling, position=len(session.ids))
+            session.append([new])
+            at_eos = new in self.eos_ids
+            text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
+            finish = "stop" if at_eos or stop.hit else "length" if n == max_tokens else None
+            if finish and stream is not None:
+                text += stop.push(stream.finish()) + stop.finish()
+            yield Token(new, text, finish)
+            if finish:
+                break
+        self.check_content()
+
+    def logits(self, ids: Sequence[int]) -> Iterator[Array]:
+        """Teacher forcing: the logits at every position of `ids`, in blocks [n, V] of consecutive positions."""
+        self.check_ids(ids)
+        work = scheduler.Work(State(self.config), ids, range(len(ids)))
+        for parts in scheduler.run(self.model, [work], self.chunk):
+            yield parts[0].span.logits
+        self.check_content()
+
+    def check_content(self) -> None:
+        """Raises ContentError when a weight that was used is one no sane checkpoint holds."""
+        bad = self.weights.experts.nan_scales
+        if bad:
+            raise ContentError(
+                f"{self.directory}: {bad} MXFP4 groups had the scale byte 255 (NaN) and were taken as zero: do not use this output; "
+                "the experts are damaged (`lilliput verify` finds the shard)"
+            )
+
+    def close(self) -> None:
+        self.weights.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def set_machine(threads: int | None, isa: str | None) -> None:
+    """Choose threads and instruction set for this process (`--threads`, `--isa`, `LILLIPUT_ISA`). Raises UsageError."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads: needed at least 1, found {threads}")
+    asked, source = (isa, "--isa") if isa is not None else (os.environ.get("LILLIPUT_ISA"), "LILLIPUT_ISA")
+    have = _core.isas()
+    if asked and asked not in have:
+        raise UsageError(f"{source}: needed one of {', '.join(have)} (what this machine has), found {asked}")
+    _core.use_isa(asked or have[-1])
+    _core.set_threads(threads or default_threads())
+
+
+def first_layers(config: Config, layers: int | None) -> Config:
+    """The same model cut after its first `layers` layers."""
+    if layers is None:
+        return config
+    if not 1 <= layers <= config.num_layers:
+        raise UsageError(f"--layers: needed 1 to {config.num_layers}, found {layers}")
+    return replace(config, num_layers=layers, is_kda=config.is_kda[:layers])
+
+
+def _fits_in_memory(wanted: Layout) -> bool:
+    experts = wanted.experts
+    total = sum(spec.nbytes for spec in wanted.tape()) + (len(experts.layers) * experts.num_experts * experts.nbytes if experts else 0)
+    return total <= RESIDENT_SHARE * psutil.virtual_memory().available

@@ -1,0 +1,48 @@
+"""What the word MODEL means: a checkpoint directory, or `demo`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from lilliput.errors import CheckpointError, Problem, UsageError
+from lilliput.machine.places import cache_directory
+from lilliput.synth import write_synthetic
+
+DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
+
+
+def find_model(model: str | os.PathLike[str]) -> Path:
+    """The checkpoint directory meant by `model`. Raises UsageError when there is none."""
+    if str(model) == "demo":
+        return _demo()
+    directory = Path(model).expanduser()
+    if not directory.is_dir():
+        found = "a file" if directory.exists() else "nothing"
+        raise UsageError(f"{directory}: needed a checkpoint directory (or the word `demo`), found {found}")
+    return directory
+
+
+def _demo() -> Path:
+    directory = cache_directory() / "demo-synthetic-tiny"
+    if not (directory / "config.json").exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        write_synthetic(directory, "tiny")
+    return directory
+
+
+class _SynthFile(msgspec.Struct):
+    usable_ids: int
+
+
+def usable_ids(directory: Path) -> int | None:
+    """How many embedding rows of a sparse synthetic checkpoint are real; None for every other checkpoint."""
+    path = directory / "synth.json"
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_SynthFile).usable_ids
+    except msgspec.MsgspecError as error:
+        raise CheckpointError([Problem(path, "usable_ids", "a number of ids", str(error))]) from error

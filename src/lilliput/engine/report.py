@@ -1,0 +1,37 @@
+"""Facts about a run, as every report tells them."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lilliput import _core
+
+if TYPE_CHECKING:
+    from lilliput.engine.engine import Engine
+
+
+def peak_rss() -> int:
+    """The most memory this process ever had resident, in bytes, as the kernel counts it."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def facts(engine: Engine) -> dict[str, Any]:
+    """What must be known to repeat a run: versions, machine settings, the checkpoint."""
+    from lilliput import __version__
+
+    return {
+        "versions": {"lilliput": __version__, "python": platform.python_version(), "numpy": np.__version__},
+        "isa": _core.isa(),
+        "threads": _core.threads(),
+        "layers": engine.config.num_layers,
+        "checkpoint": str(engine.directory),
+        "config_sha256": engine.config_hash,
+        "bytes_read": engine.weights.shards.bytes_read,
+        "peak_rss_bytes": peak_rss(),
+    }

@@ -1,0 +1,69 @@
+"""One sequence: its ids, its state, and the logits that follow its last id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lilliput.engine import scheduler
+from lilliput.errors import UsageError
+from lilliput.model import state_file
+from lilliput.model.state import State
+
+if TYPE_CHECKING:
+    from lilliput.engine.engine import Engine
+
+Array = npt.NDArray[np.float32]
+
+
+class Session:
+    """Made by `Engine.session`. `ids` are all ids so far; those behind `state.position` have not been through the model yet."""
+
+    def __init__(self, engine: Engine, state: State | None = None) -> None:
+        self.engine = engine
+        self.state = state if state is not None else State(engine.config)
+        self.ids: list[int] = list(self.state.ids)
+        self._logits: Array | None = None
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Add ids to the sequence; they go through the model when logits are next asked for. Raises UsageError for a bad id."""
+        self.engine.check_ids(ids)
+        if ids:
+            self.ids.extend(int(i) for i in ids)
+            self._logits = None
+
+    def logits(self) -> Array:
+        """Logits [V] of whatever follows the last id. Interrupted, the session keeps the passes that were complete."""
+        if not self.ids:
+            raise UsageError("the prompt is empty: needed at least one token (K3 puts none in front by itself)")
+        if self._logits is None:
+            pending = self.ids[self.state.position :]
+            for parts in scheduler.run(self.engine.model, [scheduler.Work(self.state, pending, [len(pending) - 1])], self.engine.chunk):
+                for part in parts:
+                    if len(part.span.logits):
+                        self._logits = part.span.logits[-1]
+        assert self._logits is not None
+        return self._logits
+
+    def copy(self) -> Session:
+        """An independent continuation from the same point."""
+        other = Session(self.engine, self.state.copy())
+        other.ids, other._logits = list(self.ids), self._logits
+        return other
+
+    def save(self, path: Path) -> None:
+        """Write the session to one file, all or nothing."""
+        state_file.save(path, self.state, self.engine.identity, pending=self.ids[self.state.position :], logits=self._logits)
+
+    @classmethod
+    def load(cls, engine: Engine, path: Path) -> Session:
+        """A saved session of the same checkpoint. Raises InputError naming what does not match."""
+        saved = state_file.load(path, engine.config, engine.identity)
+        session = cls(engine, saved.state)
+        session.ids.extend(saved.pending)
+        session._logits = saved.logits
+        return session

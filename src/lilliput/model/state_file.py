@@ -1,0 +1,154 @@
+"""A state in one safetensors file, whose header names the checkpoint, the position and a checksum of the data.
+
+Written to a temporary name, synced, renamed: a killed writer leaves nothing that `load` would trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from lilliput.errors import InputError, Problem
+from lilliput.model.config import Config
+from lilliput.model.state import KdaState, MlaState, State
+from lilliput.weights.safetensors import Header, read_header
+
+FORMAT = "lilliput-session-1"
+DTYPES = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass(slots=True)
+class Saved:
+    """What a file holds: the state, ids that have not been through the model, and the logits after the last id, if known."""
+
+    state: State
+    pending: list[int]
+    logits: npt.NDArray[np.float32] | None
+
+
+def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = (), logits: npt.NDArray[np.float32] | None = None) -> None:
+    """Write `state` to `path`, replacing it only when the new file is complete on disk. `identity` names the checkpoint."""
+    tensors = dict(_tensors(state))
+    tensors["ids"] = np.array(state.ids, "<i8")
+    tensors["pending"] = np.array(pending, "<i8")
+    if logits is not None:
+        tensors["logits"] = logits
+    about = {"format": FORMAT, "checkpoint": identity, "position": str(state.position), "checksum": _checksum(tensors.values())}
+    entries: dict[str, Any] = {"__metadata__": about}
+    at = 0
+    for name, array in tensors.items():
+        dtype = "F32" if array.dtype == np.float32 else "I64"
+        entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    header = msgspec.json.encode(entries)
+    header += b" " * (-len(header) % 8)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with temporary.open("wb") as out:
+            out.write(struct.pack("<Q", len(header)) + header)
+            for array in tensors.values():
+                out.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class _About(msgspec.Struct):
+    format: str
+    checkpoint: str
+    position: str
+    checksum: str
+
+
+class _WithAbout(msgspec.Struct, rename={"about": "__metadata__"}):
+    about: _About
+
+
+def load(path: Path, config: Config, identity: str) -> Saved:
+    """The state saved in `path`. Raises InputError when it is damaged or belongs to another checkpoint."""
+    header = read_header(path)
+    about = _about(path)
+    problems = []
+    if about.format != FORMAT:
+        problems.append(Problem(path, "format", FORMAT, about.format))
+    if about.checkpoint != identity:
+        problems.append(Problem(path, "checkpoint", f"{identity[:16]}... (the model opened now)", f"{about.checkpoint[:16]}..."))
+    if problems:
+        raise InputError(problems, "The session was saved with another checkpoint, configuration or number of layers: open that one.")
+    tensors = _read(header)
+    if _checksum(tensors.values()) != about.checksum:
+        raise InputError([Problem(path, "checksum", about.checksum, "another")], "The file is damaged: start the session anew.")
+    return _rebuild(path, config, tensors)
+
+
+def _about(path: Path) -> _About:
+    with path.open("rb") as file:
+        raw = file.read(struct.unpack("<Q", file.read(8))[0])
+    try:
+        return msgspec.json.decode(raw, type=_WithAbout).about
+    except msgspec.MsgspecError as error:
+        raise InputError([Problem(path, "__metadata__", "a saved session's", str(error))], "This is not a saved session.") from error
+
+
+def _read(header: Header) -> dict[str, AnyArray]:
+    tensors: dict[str, AnyArray] = {}
+    with header.path.open("rb") as file:
+        for name, entry in header.entries.items():
+            dtype = DTYPES.get(entry.dtype)
+            if dtype is None:
+                raise InputError([Problem(header.path, name, "F32 or I64", entry.dtype)])
+            file.seek(entry.begin)
+            tensors[name] = np.frombuffer(bytearray(file.read(entry.end - entry.begin)), dtype).reshape(entry.shape)
+    return tensors
+
+
+def _tensors(state: State) -> Iterator[tuple[str, AnyArray]]:
+    for index, layer in enumerate(state.layers):
+        if isinstance(layer, KdaState):
+            yield f"layer.{index}.s", layer.s
+            for name, tail in zip("qkv", layer.tails, strict=True):
+                yield f"layer.{index}.tail.{name}", tail
+        else:
+            yield f"layer.{index}.latents", layer.rows(state.position)
+
+
+def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
+    def take(name: str, shape: tuple[int, ...] | None) -> AnyArray:
+        array = tensors.get(name)
+        if array is None or (shape is not None and array.shape != shape):
+            found = "nothing" if array is None else str(array.shape)
+            raise InputError([Problem(path, name, str(shape or "a vector"), found)], "The file is damaged: start the session anew.")
+        return array
+
+    state = State(config)
+    state.ids = take("ids", None).tolist()
+    for index, layer in enumerate(state.layers):
+        if isinstance(layer, KdaState):
+            layer.s = take(f"layer.{index}.s", layer.s.shape)
+            layer.tails = [take(f"layer.{index}.tail.{n}", tail.shape) for n, tail in zip("qkv", layer.tails, strict=True)]
+        else:
+            assert isinstance(layer, MlaState)
+            layer.write(0, take(f"layer.{index}.latents", (state.position, layer.width)))
+    logits = take("logits", (config.vocab_size,)) if "logits" in tensors else None
+    return Saved(state, take("pending", None).tolist(), logits)
+
+
+def _checksum(arrays: Sequence[AnyArray] | Any) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        if array.size:
+            digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
+    return digest.hexdigest()

@@ -1,0 +1,238 @@
+"""The command line as scripts see it: stdout, stderr, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lilliput.cli.main import VERBS, run
+from random_checkpoint import write_tokenizer
+
+ORACLES = Path(__file__).parent / "oracle"
+TINY_A = str(ORACLES / "tiny-a")
+EXPECTED = {name: json.loads((ORACLES / name / "expected.json").read_text()) for name in ("tiny-a", "tiny-b")}
+
+
+def text_of(ids: list[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def command(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The real program in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "lilliput", *arguments], capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+
+
+@pytest.fixture(scope="module")
+def speaker(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = shutil.copytree(TINY_A, tmp_path_factory.mktemp("cli") / "tiny a ü")
+    write_tokenizer(directory, 320)
+    return str(directory)
+
+
+@pytest.mark.parametrize("name", ["tiny-a", "tiny-b"])
+def test_generate_reproduces_the_oracles_greedy_ids(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = EXPECTED[name]
+    n = str(len(expected["greedy_ids"]))
+    assert run(["generate", str(ORACLES / name), "--ids", text_of(expected["prompt_ids"]), "-n", n]) == 0
+    out, err = capsys.readouterr()
+    assert out == text_of(expected["greedy_ids"]) + "\n"
+    assert "peak RSS" in err
+
+
+def test_text_streams_to_stdout_and_everything_else_to_stderr(speaker: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", speaker, "Once", "-n", "8", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert run(["generate", speaker, "Once", "-n", "8", "-q"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (report["text"] + "\n", "")
+    assert len(report["prompt_ids"]) == 4  # a byte-level tokenizer
+    assert len(report["ids"]) == 8
+    for key in ("versions", "isa", "threads", "config_sha256", "timings", "finish_reason", "peak_rss_bytes"):
+        assert report[key], key
+
+
+@pytest.mark.parametrize("way", ["file", "stdin"])
+def test_a_prompt_from_a_file_or_stdin_is_taken_byte_for_byte(way: str, speaker: str, tmp_path: Path) -> None:
+    raw = "  zwei\r\nZeilen 漢字 \n".encode()
+    (tmp_path / "p.txt").write_bytes(raw)
+    arguments = ["generate", speaker, "-f", str(tmp_path / "p.txt") if way == "file" else "-", "-n", "1", "--json", "-"]
+    done = subprocess.run([sys.executable, "-m", "lilliput", *arguments], input=raw, capture_output=True, check=True)
+    decoded = command("tokenize", speaker, "--decode", text_of(json.loads(done.stdout)["prompt_ids"]), "--json", "-")
+    assert json.loads(decoded.stdout)["text"].encode() == raw
+
+
+def test_sampling_is_reported_and_repeatable(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["generate", TINY_A, "--ids", "1,2,3", "-n", "6", "--temp", "1.5", "--json", "-"]
+    assert run(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert run([*arguments, "--seed", str(first["sampling"]["seed"])]) == 0
+    assert json.loads(capsys.readouterr().out)["ids"] == first["ids"]
+    assert run([*arguments[:-4], "--seed", "1", "--temp", "0", "--json", "-"]) == 0
+    assert run(["generate", TINY_A, "--ids", "1,2,3", "-n", "6", "-q"]) == 0
+    zero, greedy = capsys.readouterr().out.rsplit("\n", 2)[:2]
+    assert json.loads(zero)["ids"] == [int(i) for i in greedy.split(",")]
+
+
+def test_logits_of_generation_and_of_teacher_forcing_are_the_same_bits(tmp_path: Path) -> None:
+    generated, forced, last = (str(tmp_path / f"{n}.npy") for n in "gfl")
+    prompt, new = EXPECTED["tiny-a"]["prompt_ids"], EXPECTED["tiny-a"]["greedy_ids"][:4]
+    assert run(["generate", TINY_A, "--ids", text_of(prompt), "-n", "5", "--logits", generated, "-q"]) == 0
+    assert run(["logits", TINY_A, "--ids", text_of(prompt + new), "--all", "-o", forced, "-q"]) == 0
+    assert run(["logits", TINY_A, "--ids", text_of(prompt + new), "-o", last, "-q"]) == 0
+    assert np.load(forced).dtype == np.float32
+    assert np.array_equal(np.load(generated), np.load(forced)[len(prompt) - 1 :])
+    assert np.array_equal(np.load(last), np.load(forced)[-1:])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "g.npy", "l.npy"]
+
+
+def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, recorded = str(tmp_path / "m.npy"), str(ORACLES / "tiny-a" / "logits.npy")
+    ids = text_of(EXPECTED["tiny-a"]["prompt_ids"] + EXPECTED["tiny-a"]["greedy_ids"])
+    assert run(["logits", TINY_A, "--ids", ids, "--all", "-o", mine, "-q"]) == 0
+    assert run(["compare", mine, recorded, "--atol", "0.01"]) == 0
+    assert "argmax equal in 36 of 36 rows" in capsys.readouterr().out
+    assert run(["compare", mine, recorded]) == 1
+    assert run(["compare", mine, mine]) == 0
+    assert "the same bits" in capsys.readouterr().out
+    assert run(["compare", mine, str(tmp_path / "absent.npy")]) == 2
+
+
+def test_inspect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", TINY_A, "--json", "-"]) == 0
+    census = json.loads(capsys.readouterr().out)
+    assert census["total"]["tensors"] == 1495  # the oracle's README
+    assert census["total"]["nbytes"] == 4_334_752
+    assert {line["part"] for line in census["lines"]} == {"routed", "shared", "attention", "embedding", "other"}
+    assert run(["inspect", TINY_A]) == 0
+    assert "routed" in capsys.readouterr().out
+
+
+def test_tokenize_there_and_back(speaker: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tokenize", speaker, "Hello <|open|>"]) == 0
+    plain = capsys.readouterr().out.strip()
+    assert run(["tokenize", speaker, "Hello <|open|>", "--special"]) == 0
+    special = capsys.readouterr().out.strip()
+    assert len(special.split(",")) < len(plain.split(","))
+    assert run(["tokenize", speaker, "--decode", plain]) == 0
+    assert capsys.readouterr().out == "Hello <|open|>\n"
+
+
+def test_a_session_file_continues_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = str(tmp_path / "s")
+    prompt, new = EXPECTED["tiny-b"]["prompt_ids"], EXPECTED["tiny-b"]["greedy_ids"][:7]
+    model = str(ORACLES / "tiny-b")
+    assert run(["generate", model, "--ids", text_of(prompt), "-n", "3", "--session", session, "-q"]) == 0
+    assert run(["generate", model, "--session", session, "-n", "4", "-q"]) == 0
+    assert capsys.readouterr().out == text_of(new[:3]) + "\n" + text_of(new[3:]) + "\n"
+    assert run(["generate", TINY_A, "--session", session, "-n", "4", "-q"]) == 2
+
+
+USAGE = {
+    "no prompt": (["generate", TINY_A], "exactly one of PROMPT, -f FILE or --ids"),
+    "two prompts": (["generate", TINY_A, "x", "--ids", "1"], "found PROMPT and --ids"),
+    "bad ids": (["generate", TINY_A, "--ids", "1,x"], "found 'x'"),
+    "negative id": (["generate", TINY_A, "--ids", "-1"], "-1"),
+    "id too large": (["generate", TINY_A, "--ids", "320"], "needed 0 to 319"),
+    "text without tokenizer": (["generate", TINY_A, "x"], "no tiktoken.model"),
+    "no such model": (["generate", "/nowhere", "x"], "/nowhere: needed a checkpoint directory"),
+    "a file as model": (["generate", __file__, "x"], "found a file"),
+    "temp": (["generate", TINY_A, "--ids", "1", "--temp", "-1"], "--temp"),
+    "temp nan": (["generate", TINY_A, "--ids", "1", "--temp", "nan"], "--temp"),
+    "top-p": (["generate", TINY_A, "--ids", "1", "--top-p", "0"], "--top-p"),
+    "top-k": (["generate", TINY_A, "--ids", "1", "--top-k", "-1"], "--top-k"),
+    "min-p": (["generate", TINY_A, "--ids", "1", "--min-p", "1.5"], "--min-p"),
+    "seed": (["generate", TINY_A, "--ids", "1", "--temp", "1", "--seed", "-5"], "--seed"),
+    "greedy and sampling": (["generate", TINY_A, "--ids", "1", "--greedy", "--temp", "1"], "--greedy"),
+    "threads": (["generate", TINY_A, "--ids", "1", "--threads", "0"], "--threads"),
+    "isa": (["generate", TINY_A, "--ids", "1", "--isa", "sse9"], "--isa"),
+    "layers": (["generate", TINY_A, "--ids", "1", "--layers", "99"], "--layers"),
+    "unknown verb": (["dance"], "dance"),
+    "unknown option": (["generate", TINY_A, "--ids", "1", "--warp", "9"], "--warp"),
+    "synth over files": (["synth", TINY_A, "--shape", "tiny"], "tiny-a"),
+    "prompt file absent": (["generate", TINY_A, "-f", "/nowhere.txt"], "/nowhere.txt"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage_errors_end_with_code_2_and_one_message(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = USAGE[case]
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_prompt_with_bytes_that_are_no_text_is_refused(speaker: str, tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"ok \xff")
+    done = command("generate", speaker, "-f", str(tmp_path / "p"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "byte 0xff at 3" in done.stderr
+    argv = [sys.executable.encode(), b"-m", b"lilliput", b"generate", speaker.encode(), b"caf\xe9"]
+    by_argv = subprocess.run(argv, capture_output=True, check=False, env=os.environ | {"LC_ALL": "C.UTF-8"})
+    assert by_argv.returncode == 2
+    assert b"Traceback" not in by_argv.stderr
+
+
+def interrupted(signal_number: int, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """generate, sent a signal once the first token is out."""
+    arguments = [sys.executable, "-u", "-m", "lilliput", "generate", TINY_A, "--ids", "1,2,3", "-n", "1000000", *options]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    first = process.stdout.read(1)
+    process.send_signal(signal_number)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, first + out, err)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_cleanly_with_what_is_complete(number: int, code: int, tmp_path: Path) -> None:
+    done = interrupted(number, tmp_path, "--json", "r.json", "--session", "s")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    ids = json.loads((tmp_path / "r.json").read_text())["ids"]
+    assert done.stdout == text_of(ids) + "\n"
+    resumed = command("generate", TINY_A, "--session", str(tmp_path / "s"), "-n", "3", "-q")
+    straight = command("generate", TINY_A, "--ids", "1,2,3", "-n", str(len(ids) + 3), "-q")
+    assert done.stdout.strip() + "," + resumed.stdout == straight.stdout
+
+
+def test_a_reader_that_leaves_is_not_worth_a_traceback() -> None:
+    line = f"{sys.executable} -m lilliput generate {TINY_A} --ids 1,2,3 -n 2000 | head -c 3"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
+    assert len(done.stdout) == 3
+
+
+def test_help_and_version_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert run(["--help"]) == 0
+    for verb in VERBS:
+        assert run([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(verb in out for verb in VERBS)
+
+
+def test_windows_is_refused_in_one_sentence_that_names_wsl2() -> None:
+    code = "import sys; sys.platform = 'win32'; import lilliput"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: Lilliput does not run on Windows itself; install it inside WSL2" in done.stderr
+
+
+def test_an_old_processor_is_told_about_numpy(tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text(
+        "raise RuntimeError('NumPy was built with baseline optimizations: (X86_V2) but your machine does not support: (X86_V2).')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import lilliput"], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(tmp_path)}
+    )
+    assert "ImportError: this processor lacks SSE4.2" in done.stderr
