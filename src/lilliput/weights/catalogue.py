@@ -64,6 +64,11 @@ class Found:
     spelling: str  # the name in the file
 
 
+def is_passed_over(name: str) -> bool:
+    """A tensor of the release that is not the text model's: vision, multi-token prediction."""
+    return name.removeprefix(PREFIX).startswith(SKIPPED)
+
+
 class Catalogue:
     """Takes the headers one after the other (`add`); `differences` are all complaints once the last one was added."""
 
@@ -110,7 +115,7 @@ class Catalogue:
             if dtype != spec.dtype or shape != spec.shape:
                 needed = f"with tie_word_embeddings true nothing, or the embedding again: {_described(spec.dtype, spec.shape)}"
                 self._complain("shape", self.files[file], spelling, needed, _described(dtype, shape))
-        elif name.startswith(SKIPPED):
+        elif is_passed_over(name):
             before = self._passed_over.setdefault(name, file)
             if before != file:
                 self._complain("twice", self.files[file], spelling, "each tensor in one shard", f"it in {self.files[before].name} too")
