@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -458,6 +459,31 @@ def test_every_cut_of_an_index_is_refused(tmp_path: Path) -> None:
         path.write_text(text[:length])
         with pytest.raises(CheckpointError):
             shard_names(path)
+
+
+def test_fuzzed_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flipped, dropped and doubled bytes: what is accepted is what a JSON library reads, the rest is refused."""
+    monkeypatch.setattr(shard_index, "CHUNK", 40)
+    names = {f"model.layers.{i}.x": f"model-{i % 4}.safetensors" for i in range(9)}
+    raw = json.dumps({"metadata": {"a": [1, {}]}, "weight_map": names, "z": -1.5}, indent=1).encode()
+    rng = random.Random(99)
+    path = tmp_path / "index.json"
+    accepted = 0
+    for _ in range(1500):
+        data = bytearray(raw)
+        for _ in range(rng.randint(1, 2)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randint(0, 2)] = bytes([rng.choice((rng.randrange(256), *b'"{}[]:,01-.eE'))]) * rng.randint(0, 2)
+        path.write_bytes(data)
+        try:
+            found = shard_names(path)
+        except CheckpointError as error:
+            assert str(error)  # noqa: PT017
+            continue
+        accepted += 1
+        # Names of tensors are not looked at, so they may hold bytes that are not UTF-8.
+        assert found == sorted(set(json.loads(data.decode("utf-8", "replace"))["weight_map"].values()))
+    assert accepted > 100
 
 
 # --- against the layout

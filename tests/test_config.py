@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers_checkpoint import QUANTIZATION, RELEASED_TEXT, encoded, nested, small_text
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lilliput.errors import ConfigError
 from lilliput.model.config import Config, config_from_json, eos_ids, read_config, read_generation_config
@@ -440,3 +443,45 @@ def test_a_dangling_generation_config_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").symlink_to(tmp_path / "gone")
     with pytest.raises(ConfigError, match="generation_config"):
         read_generation_config(tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(paths=st.lists(st.sampled_from([*EVERY_FIELD, "rope_theta", "num_nextn_predict_layers", "eos_token_id"]), max_size=3), value=JSON)
+def test_fuzz(paths: list[str], value: object) -> None:
+    """Any JSON in any field: a configuration or a ConfigError that can be printed, nothing else."""
+    text = small_text()
+    for path in paths:
+        *owners, field = path.split(".")
+        owner: Any = text
+        for name in owners:
+            owner = owner.get(name) if isinstance(owner, dict) else None
+        if isinstance(owner, dict):
+            owner[field] = copy.deepcopy(value)
+    try:
+        assert layout(read(nested(text))).trunk
+    except ConfigError as error:
+        assert str(error).encode()  # noqa: PT017
+
+
+def test_fuzz_bytes() -> None:
+    """Flipped and dropped bytes of a whole file."""
+    raw = encoded(nested(small_text()))
+    rng = random.Random(7)
+    refusals = 0
+    for _ in range(1000):
+        data = bytearray(raw)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randint(0, 2)] = bytes([rng.choice((rng.randrange(256), *b'"{}[]:,01-.eE'))])
+        try:
+            read(bytes(data))
+        except ConfigError as error:
+            refusals += 1 if str(error) else 0
+    assert 200 < refusals <= 1000

@@ -331,6 +331,22 @@ def test_fuzz_bytes(real: tuple[Path, bytes], tmp_path: Path) -> None:
         assert library_reads(path) or b'"__metadata__":{"format":"pt"}' not in data  # we do not care what is in the metadata
 
 
+def test_fuzz_bytes_of_a_checkpoint(oracle: Path, tmp_path: Path) -> None:
+    """The same on the header of a whole shard, over holes in place of its data."""
+    source = min(oracle.glob("*.safetensors"))
+    raw, size = safetensors._read_raw(source)
+    rng = random.Random(3)
+    path = tmp_path / "fuzz.safetensors"
+    head = struct.pack("<Q", len(raw)) + raw
+    for _ in range(150):
+        path.write_bytes(damaged(head, len(head), rng))
+        os.truncate(path, size)
+        try:
+            assert read_header(path).size == size
+        except CheckpointError as error:
+            assert str(error)  # noqa: PT017
+
+
 TEXT = st.text('ab"\\:', max_size=4) | st.sampled_from(["U8", "F32", "BF16"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.floats() | TEXT,

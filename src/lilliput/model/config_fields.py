@@ -94,6 +94,7 @@ class Fields:
         self.values, self.where, self.file, self.problems = values, where, file, problems
 
     def name(self, field: str) -> str:
+        field = field if field.isprintable() else show(field)
         return f"{self.where}.{field}" if self.where else field
 
     def complain(self, field: str, needed: str, found: str) -> None:
