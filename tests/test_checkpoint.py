@@ -420,6 +420,7 @@ BAD_INDEX = {
     "absolute path": ('{"weight_map": {"a": "/etc/passwd"}}', "names of files in this directory"),
     "path upwards": ('{"weight_map": {"a": "../x"}}', "names of files in this directory"),
     "path upwards inside": ('{"weight_map": {"a": "x/../../y"}}', "names of files in this directory"),
+    "backslash": ('{"weight_map": {"a": "x\\\\y"}}', "names of files in this directory"),
     "empty name": ('{"weight_map": {"a": ""}}', "names of files in this directory"),
     "zero byte": ('{"weight_map": {"a": "x\\u0000"}}', "names of files in this directory"),
     "terminal codes": ('{"weight_map": {"a": "\\u001b[2J"}}', "names of files in this directory"),

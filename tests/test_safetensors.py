@@ -131,6 +131,7 @@ BROKEN: dict[str, tuple[object, int, str]] = {
     "shape too small": ({"x": entry("U8", [7])}, 8, "x: needed 7 bytes for U8 [7], found 8 bytes at data_offsets [0, 8]"),
     "dtype too wide": ({"x": entry("F32", [8])}, 8, "x: needed 32 bytes for F32 [8], found 8"),
     "half a byte": ({"x": entry("F4", [3], [0, 1])}, 1, "x: needed a shape of whole bytes"),
+    "half a byte, reversed by one": ({"x": entry("F4", [3], [1, 0])}, 0, "x: needed a shape of whole bytes"),
     "shape overflows": ({"x": entry("U8", [2**62, 2**62])}, 8, "x: needed a shape of whole bytes below 2^63"),
     "shape overflows to zero in 64 bits": ({"x": entry("F32", [2**32, 2**32], [0, 0])}, 0, "x: needed a shape of whole bytes below 2^63"),
     "a million dimensions": ({"x": entry("U8", [2**60] * 1_000_000)}, 8, "x: needed a shape of whole bytes"),
