@@ -158,26 +158,26 @@ def test_idle_workers_sleep() -> None:
     import numpy as np
     from lilliput import _core
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
-    before = set(os.listdir("/proc/self/task"))
+    not_ours = set(os.listdir("/proc/self/task"))
     _core.set_threads(4)
     _core.matmul_bf16(y, x, w, 32, 0)
 
-    def others():
+    def workers():
         for task in sorted(Path("/proc/self/task").iterdir()):
-            if task.name not in before:
+            if task.name not in not_ours:
                 fields = (task / "stat").read_text().rpartition(")")[2].split()
                 yield task.name, fields[0], int(fields[11]) + int(fields[12]), (task / "status").read_text()
 
     def switches(status):
         return [line for line in status.splitlines() if "ctxt_switches" in line]
 
-    while any(state != "S" for _, state, _, _ in others()):
+    while any(state != "S" for _, state, _, _ in workers()):
         os.sched_yield()
-    before = [(name, ticks, switches(status)) for name, _, ticks, status in others()]
+    before = [(name, ticks, switches(status)) for name, _, ticks, status in workers()]
     for _ in range(2000):
         os.sched_yield()
         sum(range(2000))
-    after = [(name, ticks, switches(status)) for name, _, ticks, status in others()]
+    after = [(name, ticks, switches(status)) for name, _, ticks, status in workers()]
     assert before == after and len(before) == 3, (before, after)
     print("asleep")
     """
