@@ -76,7 +76,7 @@ def test_all_nibbles_at_all_scales() -> None:
         expected = expected.astype(F)  # 3, 4 and 6 times 2^127 are too large: infinite
     for x in everywhere(lambda: decoded(packed, scales), threads=[1]):
         np.testing.assert_array_equal(x, expected)
-        assert x[0, 2] == 2.0**-128 and x[1, 2] == 2.0**-127
+        assert x[:2, 2].tolist() == [2.0**-128, 2.0**-127]
 
 
 @pytest.mark.parametrize("columns", [32, 64, 96, 128, 160, 192, 224, 384])
@@ -93,7 +93,7 @@ def test_the_order_of_rule_6(columns: int, rows: int, tokens: int) -> None:
         y = np.full((tokens, rows + 3), F(7))
         raw = [np.concatenate([np.zeros(shift, np.uint8), a.reshape(-1)])[shift:] for a in (packed, scales)]
         assert _core.mxfp4_matmul(y, x, raw[0], raw[1], 1) == 0
-        assert (y[:, 0] == 7).all() and (y[:, -2:] == 7).all()
+        assert (y[:, [0, -2, -1]] == 7).all()
         return y[:, 1:-2]
 
     for shift in (0, 1):
@@ -209,7 +209,7 @@ def wrong_expert(**change: object) -> Callable[[], object]:
         (wrong_expert(index=np.array([0, 2])), r"index: needed int32 \[\*\], found int64 \[2\]"),
         (wrong_expert(weight=np.ones(3, F)), r"weight: needed float32 \[2\], found float32 \[3\]"),
         (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 5), r"parts: needed 6 arrays \(w1, w2, w3, each packed and scale\), found 5"),
-        (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 6), r"parts\[1\] \(w1.scale\): needed uint8 with 64 elements, found uint8 \[1024\]"),
+        (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 6), r"parts\[1\] \(w1.scale\): needed uint8 with 64 elements, found"),
         (wrong_expert(width=60), "width, latent: needed multiples of 32 .one MXFP4 group., found 60, 32"),
         (
             lambda: _core.mxfp4_matmul(np.zeros((1, 4), F), np.zeros((1, 48), F), np.zeros(96, np.uint8), np.zeros(4, np.uint8), 0),

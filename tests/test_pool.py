@@ -26,6 +26,14 @@ def threads_as_before() -> Iterator[None]:
     _core.set_threads(before)
 
 
+def run(program: str) -> str:
+    """Output of a program in a process of its own, which must end well."""
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 class Product:
     """A product that is worth splitting, and what it must give."""
 
@@ -67,7 +75,7 @@ def test_workers_are_the_callers_helpers() -> None:
         _core.matmul_bf16(y, x, w, 32, 0)
         print(n, count() - start)
     """
-    out = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True).stdout
+    out = run(program)
     # One thread needs no pool and leaves a pool that is there asleep.
     assert [tuple(map(int, line.split())) for line in out.splitlines()] == [(1, 0), (3, 2), (2, 1), (5, 4), (1, 4), (2, 1)]
 
@@ -145,8 +153,7 @@ def test_a_fork_while_another_thread_computes() -> None:
     other.join()
     print("done")
     """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert run(program) == "done\n"
 
 
 @pytest.mark.skipif(not LINUX, reason="reads thread states in /proc")
@@ -181,8 +188,7 @@ def test_idle_workers_sleep() -> None:
     assert before == after and len(before) == 3, (before, after)
     print("asleep")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "asleep\n"), done.stderr
+    assert run(program) == "asleep\n"
 
 
 @pytest.mark.skipif(not LINUX, reason="reads signal masks in /proc")
@@ -196,12 +202,16 @@ def test_workers_leave_signals_to_the_main_thread() -> None:
     before = set(os.listdir("/proc/self/task"))
     _core.set_threads(3)
     _core.matmul_bf16(y, x, w, 32, 0)
-    blocked = lambda task: int(next(l for l in Path(f"/proc/self/task/{task}/status").read_text().splitlines() if l.startswith("SigBlk")).split()[1], 16)
+
+    def blocked(task):
+        status = Path(f"/proc/self/task/{task}/status").read_text()
+        return int(status.split("SigBlk:")[1].split()[0], 16)
+
     for task in set(os.listdir("/proc/self/task")) - before:
         print(bool(blocked(task) & 1 << 1), bool(blocked(task) & 1 << 14))
     print(bool(blocked(os.getpid()) & 1 << 1))
     """
-    out = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True).stdout
+    out = run(program)
     assert out.splitlines() == ["True True", "True True", "False"]
 
 
@@ -225,5 +235,4 @@ def test_a_pool_that_cannot_grow_says_so_and_recovers() -> None:
     _core.matmul_bf16(y, x, w, 32, 0)
     print("recovered")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "True\nrecovered\n"), done.stderr
+    assert run(program) == "True\nrecovered\n"
