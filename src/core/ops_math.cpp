@@ -2,13 +2,12 @@
 
 #include <atomic>
 #include <cmath>
-#include <memory>
-#include <new>
 #include <utility>
 
 #include "kernels.h"
 #include "platform.h"
 #include "pool.h"
+#include "scratch.h"
 
 namespace lilliput::ops {
 namespace {
@@ -34,21 +33,7 @@ void elements(size_t n, Body body) {
   });
 }
 
-// One growing, cache-line aligned buffer per thread, kept for the next call.
-float* thread_scratch(size_t floats) {
-  struct Free {
-    void operator()(float* p) const { ::operator delete[](p, std::align_val_t{64}); }
-  };
-  thread_local std::unique_ptr<float[], Free> buffer;
-  thread_local size_t size = 0;
-  if (size < floats) {
-    buffer.reset();
-    size = 0;
-    buffer.reset(static_cast<float*>(::operator new[](floats * sizeof(float), std::align_val_t{64})));
-    size = floats;
-  }
-  return buffer.get();
-}
+thread_local Scratch scratch;
 
 }  // namespace
 
@@ -81,7 +66,8 @@ void log_softmax(float* y, const float* x, size_t rows, size_t n) {
 }
 
 void mix(float* y, const float* const* entries, size_t count, const float* w, size_t rows, size_t n, float eps) {
-  split(rows, count * n, [=](size_t b, size_t e) { math().mix(y, entries, count, w, b, e, n, eps, thread_scratch(mix_scratch(count))); });
+  split(rows, count * n,
+        [=](size_t b, size_t e) { math().mix(y, entries, count, w, b, e, n, eps, scratch.get<float>(mix_scratch(count))); });
 }
 
 void short_conv(float* y, const float* u, const float* tail, const float* w, size_t tokens, size_t channels, size_t taps) {
@@ -110,9 +96,9 @@ void kda(float* o, float* s_out, const float* s_in, const float* q, const float*
          size_t tokens, size_t heads, size_t width) {
   const size_t cells = width * width;
   split(heads, cells * (tokens + 1), [=](size_t b, size_t e) {
-    float* scratch = thread_scratch(kda_scratch(width));
+    float* memory = scratch.get<float>(kda_scratch(width));
     for (size_t h = b; h < e; h++)
-      math().kda(o, s_out ? s_out + h * cells : nullptr, s_in + h * cells, q, k, v, alpha, beta, tokens, heads, width, h, scratch);
+      math().kda(o, s_out ? s_out + h * cells : nullptr, s_in + h * cells, q, k, v, alpha, beta, tokens, heads, width, h, memory);
   });
 }
 
@@ -125,13 +111,13 @@ void attend(float* o, const float* q, const float* const* blocks, size_t start, 
   const size_t groups = registers < wanted ? registers : wanted, size = (registers + groups - 1) / groups * 16;
   const size_t width = latent + rest;
   split(tokens * groups, size * width * (start + tokens), [=](size_t b, size_t e) {
-    float* scratch = thread_scratch(attend_scratch(size < heads ? size : heads, latent, rest));
+    float* memory = scratch.get<float>(attend_scratch(size < heads ? size : heads, latent, rest));
     for (size_t task = b; task < e; task++) {
       const size_t t = task / groups, from = task % groups * size;
       if (from >= heads) continue;
       const size_t count = heads - from < size ? heads - from : size;
       math().attend(o + (t * heads + from) * latent, q + (t * heads + from) * width, blocks, start + t + 1, scale, count, latent, rest,
-                    scratch);
+                    memory);
     }
   });
 }
@@ -140,9 +126,9 @@ int64_t route(int32_t* ids, float* weights, const float* logits, const float* bi
               float factor) {
   std::atomic<size_t> bad{rows};
   split(rows, 8 * experts, [&](size_t b, size_t e) {
-    float* scratch = thread_scratch(route_scratch(experts, k));
+    float* memory = scratch.get<float>(route_scratch(experts, k));
     for (size_t r = b; r < e; r++) {
-      if (math().route(ids + r * k, weights + r * k, logits + r * experts, bias, experts, k, renormalize, factor, scratch)) continue;
+      if (math().route(ids + r * k, weights + r * k, logits + r * experts, bias, experts, k, renormalize, factor, memory)) continue;
       size_t first = bad.load();
       while (r < first && !bad.compare_exchange_weak(first, r)) {
       }
