@@ -64,11 +64,14 @@ def l2_heads(y: Array, x: Array, heads: int, eps: float, scale: float | None, *,
 
 
 def kda_decay(alpha: Array, z: Array, a_log: Array, dt_bias: Array, lower: float | None, *, wrong: str) -> None:
-    """z [N, H, K], a_log [H] (or longer, for the mistake), dt_bias [H · K]."""
+    """z [N, H, K], a_log [H], dt_bias [H · K]."""
     z, a_log, dt_bias = f64(z, a_log, dt_bias)
     heads, dim = z.shape[1:]
-    a = np.exp(a_log[:dim]) if wrong == "A_log per channel" else np.exp(a_log[:heads])[:, None]
-    bias = dt_bias.reshape(dim, heads).T if wrong == "dt_bias channel-major" else dt_bias.reshape(heads, dim)
+    a, bias = np.exp(a_log)[:, None], dt_bias.reshape(heads, dim)
+    if wrong == "A_log per channel":  # with the zeros that pad it in the file
+        a = np.exp(np.concatenate([a_log, np.zeros(dim)])[:dim])
+    if wrong == "dt_bias channel-major":
+        bias = dt_bias.reshape(dim, heads).T
     inner = a * z + bias if wrong == "dt_bias after the factor" else a * (z + bias)
     log_alpha = -a * np.logaddexp(0.0, z + bias) if lower is None else lower * sigmoid(inner)
     alpha[:] = np.exp(log_alpha)

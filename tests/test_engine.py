@@ -82,13 +82,13 @@ def test_sampled_text_does_not_depend_on_threads_isa_or_restart(sampling: dict[s
     runs = []
     for isa, threads in (("scalar", 1), (None, 1), (None, 3)):
         with lilliput.open(TINY_A, isa=isa, threads=threads) as engine:
-            runs.append(ids_of(engine, PROMPT, max_tokens=10, sampling=Sampling.from_options(**sampling)))
+            runs.append(ids_of(engine, PROMPT, max_tokens=10, sampling=Sampling(**sampling)))
     with lilliput.open(TINY_A) as engine:
         session = engine.session()
         session.append(PROMPT)
-        first = ids_of(engine, session, max_tokens=4, sampling=Sampling.from_options(**sampling))
+        first = ids_of(engine, session, max_tokens=4, sampling=Sampling(**sampling))
         session.save(tmp_path / "s")
-        rest = ids_of(engine, Session.load(engine, tmp_path / "s"), max_tokens=6, sampling=Sampling.from_options(**sampling))
+        rest = ids_of(engine, Session.load(engine, tmp_path / "s"), max_tokens=6, sampling=Sampling(**sampling))
     runs.append(first + rest)
     assert all(run == runs[0] for run in runs)
 

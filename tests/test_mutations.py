@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
 import re
 import shutil
@@ -88,6 +87,7 @@ def test_mistake_shows_in_the_reference(targets: dict[str, Target], name: str) -
 def patched_copy(directory: Path, edits: Iterable[Edit]) -> Path:
     """The package's sources with the edits, and the compiled core beside them; returns the directory for the path."""
     shutil.copytree(SOURCES, directory / "lilliput", ignore=shutil.ignore_patterns("__pycache__", "_core*"))
+    (directory / "lilliput" / "__init__.py").write_text("")  # the run needs the model, not all that stands above it
     core = importlib.util.find_spec("lilliput._core")
     assert core is not None, "the compiled core is not installed: run `pip install -e .`"
     assert core.origin is not None
@@ -101,12 +101,16 @@ def patched_copy(directory: Path, edits: Iterable[Edit]) -> Path:
     return directory
 
 
+def run(path: Path, target: Target, out: Path) -> subprocess.CompletedProcess[str]:
+    """The package copy under `path` in a process of its own."""
+    arguments = [str(path), str(target.directory), ",".join(map(str, target.ids)), str(out)]
+    argv = [sys.executable, "-B", "-W", "error", str(TESTS / "run_logits.py"), *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+
+
 def engine_logits(path: Path, target: Target) -> np.ndarray:
-    """Logits of the package copy under `path`, from a process of its own."""
     out = path / "logits.npy"
-    argv = [sys.executable, "-W", "error", str(TESTS / "run_logits.py"), str(target.directory), ",".join(map(str, target.ids)), str(out)]
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{TESTS}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = run(path, target, out)
     assert done.returncode == 0, f"the run must end well, mistake or not, but:\n{done.stderr}"
     return np.load(out)
 
@@ -139,6 +143,15 @@ def test_mistake_shows_in_the_engine(targets: dict[str, Target], name: str, tmp_
     mistake = NAMED[name]
     target = targets[mistake.shows_on]
     assert target.error(engine_logits(patched_copy(tmp_path, mistake.engine), target)) > CLEAR
+
+
+def test_zero_based_layer_list_is_refused(targets: dict[str, Target], tmp_path: Path) -> None:
+    """This mistake cannot get as far as a logit: the tensors of the wrong kind of layer are not there."""
+    edit = Edit("model/config.py", "n in is_kda for n in range(1, layers + 1)", "n in is_kda for n in range(layers)")
+    done = run(patched_copy(tmp_path, [edit]), targets["tiny-a"], tmp_path / "logits.npy")
+    assert done.returncode != 0
+    assert "CheckpointError" in done.stderr
+    assert "self_attn." in done.stderr
 
 
 def test_the_table_is_large_and_its_names_are_unique() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def generate(
     terminal = Terminal(quiet=quiet, verbose=verbose)
     resumes = session_file is not None and Path(session_file).expanduser().exists()
     source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
-    sampling = Sampling.from_options(temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed, greedy=greedy)
+    sampling = options.read_sampling(greedy, temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     if model == "demo":
         terminal.note(DEMO_NOTE)
     began = time.monotonic()
@@ -137,7 +138,7 @@ class Run:
             "ids": [token.id for token in self.tokens],
             "text": "".join(token.text for token in self.tokens) if self.engine.tokenizer is not None else None,
             "finish_reason": self.tokens[-1].finish if self.tokens else None,
-            "sampling": sampling.as_dict(),
+            "sampling": asdict(sampling),
             "timings": {"open_s": open_seconds, "first_token_s": self.times[0] if self.times else None, "token_s": self.times},
             **facts(self.engine),
         }
@@ -148,7 +149,7 @@ class Run:
         if len(self.times) > 1:
             parts.append(f"first after {self.times[0]:.2f} s, then {(self.times[-1] - self.times[0]) / (len(self.times) - 1):.3f} s each")
         parts.append(f"peak RSS {peak_rss() / 1e9:.2f} GB")
-        if sampling.temperature:
+        if not sampling.greedy:
             parts.append(f"seed {sampling.seed}")
         if interrupt is not None:
             parts.append("interrupted")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,6 +79,15 @@ def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | No
         return read_text(prompt_file)
     assert prompt is not None
     return prompt
+
+
+def read_sampling(greedy: bool, **given: float | int | None) -> Sampling:
+    """Greedy unless a sampling option is given; both together are an error."""
+    options = {name: value for name, value in given.items() if value is not None}
+    if greedy and options:
+        first = next(iter(options)).replace("_", "-")
+        raise UsageError(f"--greedy: needed alone, found --{first} as well: greedy takes no sampling option")
+    return Sampling(**options) if options else Sampling(temp=0)  # type: ignore[arg-type]
 
 
 def read_text(file: str) -> str:

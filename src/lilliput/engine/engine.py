@@ -16,7 +16,7 @@ import psutil
 from lilliput import _core
 from lilliput.engine import scheduler
 from lilliput.engine.models import find_model, usable_ids
-from lilliput.engine.sampling import Sampling, choose
+from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
@@ -119,7 +119,7 @@ class Engine:
         session = prompt if isinstance(prompt, Session) else self.session()
         if not isinstance(prompt, Session):
             session.append(self.encode(prompt) if isinstance(prompt, str) else prompt)
-        return self._generate(session, max_tokens, sampling or Sampling.from_options(greedy=True), StopText(stop), on_logits)
+        return self._generate(session, max_tokens, sampling or Sampling(temp=0), StopText(stop), on_logits)
 
     def _generate(
         self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText, on_logits: Callable[[Array], None] | None
@@ -129,7 +129,7 @@ class Engine:
             logits = session.logits()
             if on_logits is not None:
                 on_logits(logits)
-            new = choose(logits, sampling, position=len(session.ids))
+            new = sampling.choose(logits, position=len(session.ids))
             session.append([new])
             at_eos = new in self.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
