@@ -160,15 +160,24 @@ def test_what_is_not_finite_stays_in_its_token_and_row() -> None:
         np.testing.assert_array_equal(got[:, 2:-1], expected)
 
 
-def test_zero_results_are_positive_and_subnormal_ones_kept() -> None:
-    w, x = np.zeros((4, 40), F), np.zeros((2, 40), F)
-    w[0, 7], x[:, 7] = F(-(2.0**-120)), F(2.0**-100)  # the product rounds to -0
-    w[1, 0], w[1, 1] = F(-0.0), F(0.0)
+@pytest.mark.parametrize("columns", [40, 128, 256])
+def test_zero_results_are_positive_and_subnormal_ones_kept(columns: int) -> None:
+    w, x = np.zeros((4, columns), F), np.full((2, columns), F(2.0**-100))
+    w[0] = F(-(2.0**-120))  # every product, every lane and every sum of lanes is -0
+    w[1] = F(-0.0)
     w[2, 7] = F(2.0**-45)  # 2^-145, a subnormal
     expected = np.zeros((2, 4), F)
     expected[:, 2] = 2.0**-145
     for got in everywhere(lambda: products(w, x)):
         same_bits(got[:, 2:-1], expected)
+    y = np.empty((2, 4), F)
+    _core.matmul_f32(y, x, w, 0)
+    same_bits(y, expected)
+    raw, z = plain.bf16(w[:2]), np.empty((2, columns), F)
+    for isa in _core.isas():
+        _core.use_isa(isa)
+        _core.matmul_t_bf16(z, np.ascontiguousarray(x[:, :2]), raw, 0, 2)
+        same_bits(z, np.zeros_like(z))
 
 
 @settings(max_examples=60, deadline=None)
