@@ -32,3 +32,18 @@ def shared_data() -> Path:
 def oracle(request: pytest.FixtureRequest) -> Path:
     """Directory of an independent reference checkpoint with its recorded outputs."""
     return ROOT / "tests" / "oracle" / str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache directory of its own for every test: the user's is neither read nor written."""
+    monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A well-formed checkpoint of zeros in two shards, of the configuration `helpers_checkpoint.SMALL`."""
+    from helpers_checkpoint import SMALL, write_checkpoint
+
+    return write_checkpoint(tmp_path / "model", SMALL)
