@@ -35,10 +35,11 @@ def oracle(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache directory of its own for every test: the user's is neither read nor written."""
-    monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache directory of its own (not made yet) for every test: the user's is neither read nor written."""
+    place = tmp_path_factory.mktemp("cache") / "lilliput"
+    monkeypatch.setenv("LILLIPUT_CACHE", str(place))
+    return place
 
 
 @pytest.fixture
