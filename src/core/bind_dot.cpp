@@ -49,12 +49,21 @@ Target target(const Out& y, const Tokens& x, size_t row0, size_t rows) {
   return {data + row0, ld};
 }
 
+// rows * in weights of `bits` bits, in bytes; a product that no array could have is refused before it wraps around.
+size_t size_of(size_t rows, size_t in, size_t bits) {
+  size_t n = 0;
+  if (__builtin_mul_overflow(rows, in, &n) || n > SIZE_MAX / 32)
+    refuse("rows", "a matrix that fits the address space", std::to_string(rows) + " x " + std::to_string(in));
+  return n * bits / 8;
+}
+
 Weights bf16_rows(const In& w, size_t rows, size_t in) {
-  return {Weights::bf16, flat<uint8_t>(w, "w", size_t(rows * in * 2)), {}, rows, in};
+  return {Weights::bf16, flat<uint8_t>(w, "w", size_of(rows, in, 16)), {}, rows, in};
 }
 
 Weights k12_rows(const In& piece, size_t rows, size_t in) {
   const uint8_t* data = flat<uint8_t>(piece, "piece");
+  size_of(rows, in, 16);
   return {Weights::k12, nullptr, k12_open(data, piece.size(), rows, in), rows, in};
 }
 
@@ -99,6 +108,11 @@ Weights bf16_whole(const In& w, size_t in) {
   return bf16_rows(w, w.size() / row, in);
 }
 
+size_t kv_rows(size_t heads, size_t n, size_t v) {
+  if (v > SIZE_MAX - n) refuse("v", "a number of rows", std::to_string(v));
+  return size_of(heads, n + v, 8);
+}
+
 void absorb_query_py(const Out& q_lat, const In& q, const In& w, const std::string& kind, size_t n, size_t v) {
   const float* from = array<float>(q, "q", {kAny, kAny, kAny});
   const size_t tokens = q.shape(0), heads = q.shape(1);
@@ -106,7 +120,7 @@ void absorb_query_py(const Out& q_lat, const In& q, const In& w, const std::stri
   const size_t r = q.shape(2) - n;
   float* to = array<float>(q_lat, "q_lat", {size_t(tokens), size_t(heads), kAny});
   if (q_lat.shape(2) < r) refuse("q_lat", "at least the " + std::to_string(r) + " values per head that pass through", found_text(q_lat));
-  const Weights rows = whole(w, kind, heads * (n + v), q_lat.shape(2) - r);
+  const Weights rows = whole(w, kind, kv_rows(heads, n, v), q_lat.shape(2) - r);
   const nb::gil_scoped_release unlocked;
   absorb_query(to, from, tokens, rows, heads, n, v, r);
 }
@@ -115,7 +129,7 @@ void absorb_value_py(const Out& o, const In& o_lat, const In& w, const std::stri
   const float* from = array<float>(o_lat, "o_lat", {kAny, kAny, kAny});
   const size_t tokens = o_lat.shape(0), heads = o_lat.shape(1);
   float* to = array<float>(o, "o", {size_t(tokens), size_t(heads), size_t(v)});
-  const Weights rows = whole(w, kind, heads * (n + v), o_lat.shape(2));
+  const Weights rows = whole(w, kind, kv_rows(heads, n, v), o_lat.shape(2));
   const nb::gil_scoped_release unlocked;
   absorb_value(to, from, tokens, rows, heads, n, v);
 }
@@ -135,13 +149,16 @@ size_t mxfp4_width(size_t in) {
 }
 
 Mxfp4Rows mxfp4(const In& packed, const char* name, const In& scales, const char* scale_name, size_t rows, size_t in) {
-  return {flat<uint8_t>(packed, name, size_t(rows * in / 2)), flat<uint8_t>(scales, scale_name, size_t(rows * in / 32)), rows, in};
+  const size_t nibbles = size_of(rows, in, 4);
+  return {flat<uint8_t>(packed, name, nibbles), flat<uint8_t>(scales, scale_name, nibbles / 16), rows, in};
 }
 
 size_t mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scales, size_t row0) {
   const Tokens from = tokens_of(x);
   const size_t in = mxfp4_width(from.in);
   flat<uint8_t>(packed, "packed");
+  if (packed.size() % (in / 2))
+    refuse("packed", "whole rows of " + std::to_string(in / 2) + " bytes", std::to_string(packed.size()) + " bytes");
   const Mxfp4Rows w = mxfp4(packed, "packed", scales, "scales", packed.size() / (in / 2), in);
   const Target to = target(y, from, row0, w.rows);
   const nb::gil_scoped_release unlocked;
@@ -201,7 +218,7 @@ void bind_k12(nb::module_& m) {
   m.def(
       "k12_size",
       [](const In& w, size_t rows, size_t in, const In& table) {
-        const uint8_t *from = flat<uint8_t>(w, "w", size_t(rows * in * 2)), *codes = table_of(table);
+        const uint8_t *from = flat<uint8_t>(w, "w", size_of(rows, in, 16)), *codes = table_of(table);
         const nb::gil_scoped_release unlocked;
         return k12_size(from, rows, in, codes);
       },
@@ -209,7 +226,7 @@ void bind_k12(nb::module_& m) {
   m.def(
       "k12_encode",
       [](const In& w, size_t rows, size_t in, const In& table) {
-        const uint8_t *from = flat<uint8_t>(w, "w", size_t(rows * in * 2)), *codes = table_of(table);
+        const uint8_t *from = flat<uint8_t>(w, "w", size_of(rows, in, 16)), *codes = table_of(table);
         size_t size = 0;
         {
           const nb::gil_scoped_release unlocked;
@@ -225,7 +242,7 @@ void bind_k12(nb::module_& m) {
       "k12_decode",
       [](const In& piece, size_t rows, size_t in) {
         const Weights w = k12_rows(piece, rows, in);
-        Bytes to = new_bytes(rows * in * 2);
+        Bytes to = new_bytes(size_of(rows, in, 16));
         const nb::gil_scoped_release unlocked;
         k12_decode(to.data(), w.piece);
         return to;

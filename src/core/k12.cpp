@@ -16,7 +16,13 @@ constexpr size_t kTable = 16;
 struct Shape {
   size_t quads, blocks, tiles;  // tiles in bytes
 
-  Shape(size_t rows, size_t in) : quads((rows + 3) / 4), blocks((in + 127) / 128), tiles(quads * blocks * 4 * kK12Tile) {}
+  Shape(size_t rows, size_t in)
+      : quads(rows / 4 + (rows % 4 != 0)), blocks(in / 128 + (in % 128 != 0)), tiles(quads * blocks * 4 * kK12Tile) {
+    if (in > kK12MostColumns || quads > SIZE_MAX / 2 / ((blocks + 1) * 4 * kK12Tile))
+      throw std::invalid_argument("K12 matrix: needed at most " + std::to_string(kK12MostColumns) +
+                                  " columns, and tiles that fit the address space, found " + std::to_string(rows) + " x " +
+                                  std::to_string(in));
+  }
   size_t frame() const { return tiles + kTable + 4 * (quads + 1); }  // everything but the escapes
 };
 
@@ -34,11 +40,6 @@ uint32_t word(const uint8_t* p, size_t i) {
   uint32_t x;
   std::memcpy(&x, p + 4 * i, 4);
   return x;
-}
-
-void check_width(size_t in) {
-  if (in > kK12MostColumns)
-    throw std::invalid_argument("in: needed at most " + std::to_string(kK12MostColumns) + " columns for K12, found " + std::to_string(in));
 }
 
 // First escape of every quad, and at the end how many there are.
@@ -111,13 +112,11 @@ void k12_table(uint8_t table[16], const int64_t counts[256]) {
 }
 
 size_t k12_size(const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]) {
-  check_width(in);
   const Shape shape(rows, in);
   return shape.frame() + 4 * size_t(count_escapes(w, rows, in, Codes(table), shape).back());
 }
 
 void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]) {
-  check_width(in);
   const Shape shape(rows, in);
   const Codes codes(table);
   const Places places;
@@ -147,7 +146,6 @@ void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const 
 }
 
 K12 k12_open(const uint8_t* piece, size_t bytes, size_t rows, size_t in) {
-  check_width(in);
   const Shape shape(rows, in);
   const std::string what = std::to_string(rows) + " x " + std::to_string(in);
   if (bytes < shape.frame()) malformed(what, "at least " + std::to_string(shape.frame()) + " bytes", std::to_string(bytes));
