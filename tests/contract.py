@@ -206,7 +206,7 @@ def everywhere(run: Callable[[], object], threads: Sequence[int] = (1, 2, 3)) ->
         for isa in _core.isas():
             _core.use_isa(isa)
             for n in threads:
-                _core.set_threads(n)
+                _core.set_threads(n, 0)
                 result = run()
                 arrays = [np.array(a) for a in result] if isinstance(result, tuple) else [np.array(result)]
                 if first is None:
