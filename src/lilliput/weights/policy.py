@@ -169,7 +169,7 @@ class Layered(Lru):
     SLOTS = 20
 
     def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
-        if row >= len(self.layers) - max(1, self.capacity // self.SLOTS):
+        if row >= len(self.layers) - max(1, self.capacity // min(self.SLOTS, self.experts)):
             super()._visit(row, wanted, uses, tokens)
 
 
