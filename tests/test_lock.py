@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ with engine_lock(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> subprocess.Popen[str]:
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the lock of tmp_path."""
     command = [sys.executable, "-c", HOLD, str(tmp_path), "it's a prompt"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -56,6 +57,13 @@ def test_a_killed_holder_leaves_nothing(tmp_path: Path, holder: subprocess.Popen
     with lock:
         assert lock.held
         assert str(holder.pid) not in lock.path.read_text()
+
+
+def test_what_an_earlier_holder_left_is_overwritten(tmp_path: Path) -> None:
+    lock = engine_lock(tmp_path)
+    lock.path.write_text("x" * 1000)
+    with lock, pytest.raises(DoesNotFitError, match=f"process {os.getpid()} "):
+        engine_lock(tmp_path).acquire()
 
 
 def test_two_in_one_process(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.write("proc/meminfo", f"MemTotal:       62500000 kB\nMemFree:  1000000 kB\nMemAvailable:   {40_000 * 1024} kB\nHugePages_Total: 0\n")
+        self.write(
+            "proc/meminfo", f"MemTotal:       62500000 kB\nMemFree:  1000000 kB\nMemAvailable:   {40_000 * 1024} kB\nHugePages_Total: 0\n"
+        )
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path.lstrip("/")
@@ -149,6 +151,7 @@ def test_v1_limit_less_what_is_used(machine: Machine) -> None:
 
 def test_v1_without_a_limit(machine: Machine) -> None:
     machine.v1("/a", a={"memory__limit_in_bytes": NO_LIMIT_V1, "memory__usage_in_bytes": 60 * GB})
+    assert [free.name for free in free_memory(machine.root)] == ["MemAvailable"]
     assert machine.free == 40_000 * MIB
 
 
@@ -166,6 +169,11 @@ def test_what_is_over_its_limit_has_nothing_free(machine: Machine) -> None:
 
 def test_more_cache_than_use_frees_no_more_than_the_limit(machine: Machine) -> None:
     machine.v2("/a", a={"memory__max": GB, "memory__current": MIB, "memory__stat": f"inactive_file {2 * GB}"})
+    assert machine.free == GB
+
+
+def test_a_limit_without_a_use_is_a_limit(machine: Machine) -> None:
+    machine.v2("/a", a={"memory__max": GB})
     assert machine.free == GB
 
 
@@ -194,7 +202,11 @@ def test_pressure_is_the_highest_of_system_and_groups(machine: Machine) -> None:
     assert memory_pressure(machine.root) is None
     machine.write("proc/pressure/memory", PSI.format(some="1.50", full="0.25"))
     assert memory_pressure(machine.root) == Pressure("/proc/pressure/memory", 1.5, 0.25)
-    machine.v2("/a/b", a={"memory__pressure": PSI.format(some="20.00", full="12.34")}, a__b={"memory__pressure": PSI.format(some="3.00", full="2.00")})
+    machine.v2(
+        "/a/b",
+        a={"memory__pressure": PSI.format(some="20.00", full="12.34")},
+        a__b={"memory__pressure": PSI.format(some="3.00", full="2.00")},
+    )
     assert memory_pressure(machine.root) == Pressure("/sys/fs/cgroup/a/memory.pressure", 20.0, 12.34)
 
 
@@ -218,7 +230,8 @@ def test_pressure_without_full(machine: Machine) -> None:
         ("17547264B", 17_547_264),
         ("1KiB", 1024),
         ("3kB", 3000),
-        ("0.3GB", 300_000_000),  # not 299,999,999: no binary fractions on the way
+        ("8.2GB", 8_200_000_000),
+        ("1.001TB", 1_001_000_000_000),
         ("1.0000000009GB", 1_000_000_000),
     ],
 )
@@ -228,7 +241,26 @@ def test_sizes(text: str, nbytes: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "8", "GB", "8G", "8 Gb/s", "-1GB", "+1GB", "1e3GB", "1,5GB", "1.GB", ".5GB", "8GB 1", "nanGB", "inf", "٣GB", "0GB", "0.4B", "9" * 30 + "TB"],
+    [
+        "",
+        "8",
+        "GB",
+        "8G",
+        "8 Gb/s",
+        "-1GB",
+        "+1GB",
+        "1e3GB",
+        "1,5GB",
+        "1.GB",
+        ".5GB",
+        "8GB 1",
+        "nanGB",
+        "inf",
+        "٣GB",
+        "0GB",
+        "0.4B",
+        "9" * 30 + "TB",
+    ],
 )
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError, match=r"^--trunk-memory: needed ") as caught:
@@ -245,15 +277,28 @@ def test_written_sizes_can_be_read(nbytes: int) -> None:
 
 
 def test_how_sizes_look() -> None:
-    assert [format_size(n) for n in (1, 999, 1500, 8 * GB, 1_536_000_000, 17_547_264)] == ["1B", "999B", "1.5KB", "8GB", "1.536GB", "17.547MB"]
+    assert [format_size(n) for n in (1, 999, 1500, 8 * GB, 1_536_000_000, 17_547_264)] == [
+        "1B",
+        "999B",
+        "1.5KB",
+        "8GB",
+        "1.536GB",
+        "17.547MB",
+    ]
 
 
 def test_the_budget() -> None:
-    assert {name: nbytes // GB for name, nbytes in PRESETS.items()} == {"laptop": 8, "desktop": 32, "workstation": 96, "server": 128, "max": 224}
+    assert {name: nbytes // GB for name, nbytes in PRESETS.items()} == {
+        "laptop": 8,
+        "desktop": 32,
+        "workstation": 96,
+        "server": 128,
+        "max": 224,
+    }
     assert chosen_budget(None, None) is None
     assert chosen_budget("2GB", None) == 2 * GB
     assert chosen_budget(None, "workstation") == 96 * GB
-    with pytest.raises(UsageError, match="found both .*--memory 2GB --preset max"):
+    with pytest.raises(UsageError, match=r"found both .*--memory 2GB --preset max"):
         chosen_budget("2GB", "max")
     with pytest.raises(UsageError, match=r"--preset: needed one of laptop \(8GB\), .*, found 'phone'"):
         chosen_budget(None, "phone")

@@ -221,6 +221,15 @@ def test_a_pass_of_many_tokens_counts_how_many_chose_an_expert() -> None:
     assert policy.residents() == [(0, 7), (0, 30), (0, 51)]
 
 
+def test_one_pass_of_many_tokens_is_like_many_passes() -> None:
+    at_once, one_by_one = (Forecast(2, (0,), 8) for _ in range(2))
+    at_once.request(0, [1, 6], [50, 50], 50)
+    for _ in range(50):
+        one_by_one.request(0, [1, 6])
+    assert np.allclose(at_once._seen, one_by_one._seen)
+    assert np.allclose(at_once._used, one_by_one._used)
+
+
 def test_the_forecast_is_a_rate() -> None:
     """An expert that every token uses comes to be expected with certainty, one that none uses not at all."""
     policy: Policy = Forecast(2, (0,), 8)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import missing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import missing
 from lilliput.cli.main import run
 from lilliput.simulate import EXPERT_BYTES, NEVER, belady, lru_curve, next_uses, replay, simulate
 from lilliput.trace import Request, Trace, TraceWriter, read_trace
@@ -196,5 +196,7 @@ def test_a_picture(recorded: str, tmp_path: Path) -> None:
     except ImportError:
         missing("matplotlib is not installed: `make acceptance` does it")
     for name, magic in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
-        assert run(["simulate", recorded, "--top-k", "4", "--expert-size", "1MB", "--sizes", "4MB,20MB", "--plot", str(tmp_path / name)]) == 0
+        assert (
+            run(["simulate", recorded, "--top-k", "4", "--expert-size", "1MB", "--sizes", "4MB,20MB", "--plot", str(tmp_path / name)]) == 0
+        )
         assert (tmp_path / name).read_bytes().startswith(magic)

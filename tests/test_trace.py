@@ -61,9 +61,13 @@ def test_the_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_keeps_its_trace(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), TraceWriter(tmp_path / "a.trace") as writer:
-        writer.routed(1, np.array([[1, 3]], np.int32))
-        raise KeyboardInterrupt
+    def run() -> None:
+        with TraceWriter(tmp_path / "a.trace") as writer:
+            writer.routed(1, np.array([[1, 3]], np.int32))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
     assert read_trace(tmp_path / "a.trace", 2).tokens == 1
 
 

@@ -71,7 +71,8 @@ def simulate(
 ) -> Simulation:
     """Replay a trace at caches of `sizes` bytes. `progress` is called with (done, total) replays."""
     keys = trace.keys
-    rows, total = [], len(sizes) * (len(policies) + 1)
+    rows: list[Row] = []
+    total = len(sizes) * (len(policies) + 1)
     for size in sizes:
         capacity = size // expert_bytes
         hits = {}
@@ -110,19 +111,18 @@ def belady(keys: Keys, capacity: int, *, bypass: bool = True) -> int:
     """
     if capacity <= 0:
         return 0
-    resident: dict[int, int] = {}  # key → its next use
-    furthest: list[tuple[int, int]] = []  # heap of (-next use, key); entries that `resident` contradicts are out of date
+    resident: set[int] = set()
+    # A heap of (-next use, key). When a resident key is used its old entry stays behind, but lies in the past: never on top.
+    furthest: list[tuple[int, int]] = []
     hits = 0
     for key, following in zip(keys.tolist(), next_uses(keys).tolist(), strict=True):
         if key in resident:
             hits += 1
         elif len(resident) >= capacity:
-            while resident.get(furthest[0][1]) != -furthest[0][0]:
-                heapq.heappop(furthest)
             if bypass and -furthest[0][0] <= following:
                 continue
-            del resident[heapq.heappop(furthest)[1]]
-        resident[key] = following
+            resident.remove(heapq.heappop(furthest)[1])
+        resident.add(key)
         heapq.heappush(furthest, (-following, key))
     return hits
 

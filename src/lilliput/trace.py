@@ -41,7 +41,7 @@ class TraceWriter:
         self._file = self._partial.open("wb", buffering=1 << 20)
 
     def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
-        """The experts `ids` [N, k] that the tokens of this pass chose in `layer`. (An observer of routing; the weights are not recorded.)"""
+        """The experts `ids` [N, k] that the tokens of this pass chose in `layer`. An observer of routing; weights are not recorded."""
         pairs = np.empty((ids.size, 2), "<i4")
         pairs[:, 0] = layer
         pairs[:, 1] = np.sort(ids, axis=-1).reshape(-1)

@@ -71,7 +71,9 @@ class EngineLock:
             ) from None
         except OSError as error:
             os.close(descriptor)
-            raise UsageError(f"{self.path}: cannot be locked: {error.strerror}; set LILLIPUT_CACHE to a directory on a local disk") from error
+            raise UsageError(
+                f"{self.path}: cannot be locked: {error.strerror}; set LILLIPUT_CACHE to a directory on a local disk"
+            ) from error
         self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(_ourselves()), 0)
@@ -92,7 +94,7 @@ class EngineLock:
 
 
 def engine_lock(directory: Path | None = None) -> EngineLock:
-    """The lock of this user on this machine, not yet taken. The machine's name is part of the file's: homes may be shared over a network."""
+    """The lock of this user on this machine, not yet taken. The file is named after the machine: homes may be shared over a network."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", platform.node()) or "machine"
     return EngineLock((directory or cache_directory()) / f"engine-{name}.lock")
 

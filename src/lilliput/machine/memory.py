@@ -113,17 +113,14 @@ def _system(root: Path) -> Free:
 def _group(directory: Path, root: Path) -> list[Free]:
     """The limits of one control group. Inactive file pages are page cache that goes first: not counted as used."""
     stat, name = _fields(directory / "memory.stat"), "/" + str(directory.relative_to(root))
-    used = _number(directory / "memory.current")
-    if used is not None:
-        limits, cache = ("memory.max", "memory.high"), stat.get("inactive_file", 0)  # above `high` the kernel throttles to a standstill
-    else:
-        used = _number(directory / "memory.usage_in_bytes")
-        limits, cache = ("memory.limit_in_bytes",), stat.get("total_inactive_file", stat.get("inactive_file", 0))
+    used = _number(directory / "memory.current") or _number(directory / "memory.usage_in_bytes") or 0
+    # Version 1 has both numbers, and `total` is the one that includes the groups below.
+    cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
     found = []
-    for limit in limits:
+    for limit in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` the kernel throttles to a standstill
         number = _number(directory / limit)
         if number is not None and number < UNLIMITED:
-            found.append(Free(f"{name}/{limit}", number - max(0, (used or 0) - cache)))
+            found.append(Free(f"{name}/{limit}", number - max(0, used - cache)))
     return found
 
 
