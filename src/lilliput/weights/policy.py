@@ -53,7 +53,7 @@ class Policy:
 
     Every expert has a score that changes only when its own layer is visited. A miss is admitted while a slot is free or
     its score is above that of the lowest resident, which it displaces; the highest misses go first. Subclasses say what
-    the score is. A request costs less than 0.1 ms, a token of K3 some 8 ms.
+    the score is. A request costs about 0.1 ms, a token of K3 some 9 ms of one core.
     """
 
     name = ""
