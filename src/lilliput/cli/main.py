@@ -23,6 +23,7 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "compare": "logits",
     "synth": "synth",
     "bench": "bench",
+    "simulate": "simulate",
 }
 
 SIGTERM_EXIT = 128 + signal.SIGTERM
