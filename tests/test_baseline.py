@@ -36,7 +36,7 @@ def disassemble(file: Path) -> str:
     return subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("target", ["lilliput_core", "lilliput_scalar"])
+@pytest.mark.parametrize("target", ["lilliput_core", "lilliput_scalar", "_core"])
 def test_baseline_code_is_baseline(target: str) -> None:
     files = objects(target)
     assert files

@@ -162,8 +162,7 @@ size_t mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scale
   const Mxfp4Rows w = mxfp4(packed, "packed", scales, "scales", packed.size() / (in / 2), in);
   const Target to = target(y, from, row0, w.rows);
   const nb::gil_scoped_release unlocked;
-  matmul_mxfp4(to.y, to.ld, from.x, from.count, w);
-  return nan_scales(w);
+  return matmul_mxfp4(to.y, to.ld, from.x, from.count, w);
 }
 
 size_t expert(const Out& y, const In& x, const In& index, const In& weight, const std::vector<In>& parts, size_t width, size_t latent,
@@ -187,10 +186,8 @@ size_t expert(const Out& y, const In& x, const In& index, const In& weight, cons
                  beta,
                  linear,
                  bounded};
-  if (count == 0) return 0;
   const nb::gil_scoped_release unlocked;
-  apply_expert(to, from, rows, weights, count, e);
-  return nan_scales(e.w1) + nan_scales(e.w2) + nan_scales(e.w3);
+  return apply_expert(to, from, rows, weights, count, e);
 }
 
 const uint8_t* table_of(const In& table) { return flat<uint8_t>(table, "table", 16); }

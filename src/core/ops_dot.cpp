@@ -1,6 +1,7 @@
 #include "ops_dot.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernels.h"
@@ -111,14 +112,19 @@ void k12_decode(uint8_t* to, const K12& piece) {
   });
 }
 
+namespace {
+
+// Scales of 255 (NaN), which the kernels take as zero. Short runs, so that the counts stay in bytes and sixteen go at a time.
 size_t nan_scales(const Mxfp4Rows& w) {
   const size_t n = w.rows * (w.in / 32);
-  size_t found = 0;
-  for (size_t i = 0; i < n; i++) found += w.scales[i] == 255;
-  return found;
+  size_t total = 0;
+  for (size_t i = 0; i < n; i += 255) {
+    uint8_t found = 0;
+    for (size_t j = i; j < std::min(n, i + 255); j++) found = uint8_t(found + (w.scales[j] == 255));
+    total += found;
+  }
+  return total;
 }
-
-namespace {
 
 Mxfp4Rows part(const Mxfp4Rows& w, size_t begin, size_t end) {
   return {w.packed + begin * (w.in / 2), w.scales + begin * (w.in / 32), end - begin, w.in};
@@ -136,18 +142,25 @@ void over_rows(size_t rows, size_t work_per_row, Body&& body) {
 
 }  // namespace
 
-void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
+size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
+  std::atomic<size_t> bad{0};
   for (size_t t = 0; t < tokens; t += kTokenChunk) {
     const size_t n = std::min(tokens - t, kTokenChunk);
     float* xq = permuted.get<float>(n * padded(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
-    over_rows(w.rows, w.in * n, [&](size_t begin, size_t end) { run(y + t * ld + begin, ld, xq, n, part(w, begin, end)); });
+    over_rows(w.rows, w.in * n, [&](size_t begin, size_t end) {
+      const Mxfp4Rows mine = part(w, begin, end);
+      if (t == 0) bad += nan_scales(mine);
+      run(y + t * ld + begin, ld, xq, n, mine);
+    });
   }
+  return bad;
 }
 
-void apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e) {
+size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e) {
   const Kernels& k = kernels();
   const size_t latent = e.w1.in, width = e.w1.rows;
+  std::atomic<size_t> bad{0};
   for (size_t t = 0; t < count; t += kTokenChunk) {
     const size_t n = std::min(count - t, kTokenChunk);
     float* xq = permuted.get<float>(n * padded(std::max(latent, width)));
@@ -155,8 +168,10 @@ void apply_expert(float* y, const float* x, const int32_t* index, const float* w
     float *up = gate + n * width, *out = up + n * width;
     permute(xq, n, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[t + i]) * latent; });
     over_rows(width, 2 * latent * n, [&](size_t begin, size_t end) {
-      run(gate + begin, width, xq, n, part(e.w1, begin, end));
-      run(up + begin, width, xq, n, part(e.w3, begin, end));
+      const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
+      if (t == 0) bad += nan_scales(w1) + nan_scales(w3);
+      run(gate + begin, width, xq, n, w1);
+      run(up + begin, width, xq, n, w3);
       for (size_t i = 0; i < n; i++) {
         float* g = gate + i * width + begin;
         k.math.situ(g, g, up + i * width + begin, end - begin, e.beta, e.linear_beta, e.bounded);
@@ -164,11 +179,14 @@ void apply_expert(float* y, const float* x, const int32_t* index, const float* w
     });
     permute(xq, n, width, k.dot.quad_order, [&](size_t i) { return gate + i * width; });
     over_rows(latent, width * n, [&](size_t begin, size_t end) {
-      run(out + begin, latent, xq, n, part(e.w2, begin, end));
+      const Mxfp4Rows w2 = part(e.w2, begin, end);
+      if (t == 0) bad += nan_scales(w2);
+      run(out + begin, latent, xq, n, w2);
       for (size_t i = 0; i < n; i++)
         k.dot.accumulate(y + size_t(index[t + i]) * latent + begin, out + i * latent + begin, weight[t + i], end - begin);
     });
   }
+  return bad;
 }
 
 }  // namespace lilliput

@@ -36,9 +36,8 @@ struct Mxfp4Rows {
   size_t rows, in;
 };
 
-// Scales of 255 (NaN), which the kernels take as zero.
-size_t nan_scales(const Mxfp4Rows& w);
-void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
+// Both return how many scales of 255 (NaN, which the kernels take as zero) the weights hold.
+size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
 
 // One expert over the `count` tokens that chose it: y[index[j]] = fma(weight[j], w2 situ(w1 x, w3 x), y[index[j]]).
 // w1, w3 [width, latent], w2 [latent, width]; index ascending.
@@ -47,6 +46,6 @@ struct Expert {
   float beta, linear_beta;
   bool bounded;
 };
-void apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e);
+size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e);
 
 }  // namespace lilliput

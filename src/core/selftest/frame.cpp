@@ -91,6 +91,7 @@ std::vector<std::string> run(const std::string& isa) {
     ~Restore() { use_isa(name); }
   } restore;
   use_isa(isa);
+  check_pool();
   const FpuGuard plain;  // the inputs hold subnormals
   Report report;
   dot_cases(report);

@@ -51,6 +51,7 @@ std::string shape(N... n) {
 
 void dot_cases(Report& report);
 void math_cases(Report& report);
+void check_pool();  // throws std::logic_error
 
 // All lines on one instruction set; the one in use before is in use again after. Throws where two kernels that must agree do not.
 std::vector<std::string> run(const std::string& isa);

@@ -1,0 +1,85 @@
+#include "../pool.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "selftest.h"
+
+namespace lilliput::selftest {
+namespace {
+
+void expect(bool good, const char* what) {
+  if (!good) throw std::logic_error(std::string("pool: ") + what);
+}
+
+// Each task exactly once, in contiguous ranges.
+void every_task_once(size_t tasks) {
+  std::vector<int> done(tasks);
+  std::atomic<size_t> ranges{0};
+  parallel_for(tasks, [&](size_t begin, size_t end) {
+    ranges++;
+    for (size_t i = begin; i < end; i++) done[i]++;
+  });
+  for (const int n : done) expect(n == 1, "a task ran twice or never");
+  expect(ranges <= threads() && (ranges > 0 || tasks == 0), "wrong number of ranges");
+}
+
+void an_exception_ends_the_call(size_t from) {
+  std::atomic<size_t> ended{0};
+  bool caught = false;
+  try {
+    parallel_for(64, [&](size_t begin, size_t end) {
+      if (from >= begin && from < end) throw std::runtime_error("on purpose");
+      ended += end - begin;
+    });
+  } catch (const std::runtime_error& e) {
+    caught = std::string(e.what()) == "on purpose";
+  }
+  expect(caught, "an exception was lost");
+  expect(ended < 64, "a range that threw counted as done");
+}
+
+void nested_calls_run_in_place() {
+  std::atomic<size_t> inner{0};
+  parallel_for(8, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++) parallel_for(10, [&](size_t b, size_t e) { inner += e - b; });
+  });
+  expect(inner == 80, "a nested call lost tasks");
+}
+
+void callers_take_turns() {
+  std::atomic<size_t> wrong{0};
+  std::vector<std::thread> callers;
+  for (size_t c = 0; c < 3; c++)
+    callers.emplace_back([&wrong, c] {
+      for (size_t round = 0; round < 40; round++) {
+        std::vector<size_t> out(100 + c);
+        parallel_for(out.size(), [&](size_t begin, size_t end) {
+          for (size_t i = begin; i < end; i++) out[i] = i * (c + 1);
+        });
+        for (size_t i = 0; i < out.size(); i++) wrong += out[i] != i * (c + 1);
+      }
+    });
+  for (auto& caller : callers) caller.join();
+  expect(wrong == 0, "callers at the same time mixed their ranges");
+}
+
+}  // namespace
+
+void check_pool() {
+  struct Restore {
+    size_t n = threads();
+    ~Restore() { set_threads(n); }
+  } restore;
+  for (const size_t n : {1, 2, 3, 5, 2}) {
+    set_threads(n);
+    for (const size_t tasks : {0, 1, 2, 3, 7, 1000}) every_task_once(tasks);
+    for (const size_t from : {0, 31, 63}) an_exception_ends_the_call(from);
+    nested_calls_run_in_place();
+    callers_take_turns();
+  }
+}
+
+}  // namespace lilliput::selftest
