@@ -18,7 +18,7 @@ void expect(bool good, const char* what) {
 void every_task_once(size_t tasks) {
   std::vector<int> done(tasks);
   std::atomic<size_t> ranges{0};
-  parallel_for(tasks, [&](size_t begin, size_t end) {
+  parallel_for(tasks, 1, [&](size_t begin, size_t end) {
     ranges++;
     for (size_t i = begin; i < end; i++) done[i]++;
   });
@@ -30,7 +30,7 @@ void an_exception_ends_the_call(size_t from) {
   std::atomic<size_t> ended{0};
   bool caught = false;
   try {
-    parallel_for(64, [&](size_t begin, size_t end) {
+    parallel_for(64, 1, [&](size_t begin, size_t end) {
       if (from >= begin && from < end) throw std::runtime_error("on purpose");
       ended += end - begin;
     });
@@ -43,8 +43,8 @@ void an_exception_ends_the_call(size_t from) {
 
 void nested_calls_run_in_place() {
   std::atomic<size_t> inner{0};
-  parallel_for(8, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; i++) parallel_for(10, [&](size_t b, size_t e) { inner += e - b; });
+  parallel_for(8, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++) parallel_for(10, 1, [&](size_t b, size_t e) { inner += e - b; });
   });
   expect(inner == 80, "a nested call lost tasks");
 }
@@ -56,7 +56,7 @@ void callers_take_turns() {
     callers.emplace_back([&wrong, c] {
       for (size_t round = 0; round < 40; round++) {
         std::vector<size_t> out(100 + c);
-        parallel_for(out.size(), [&](size_t begin, size_t end) {
+        parallel_for(out.size(), 1, [&](size_t begin, size_t end) {
           for (size_t i = begin; i < end; i++) out[i] = i * (c + 1);
         });
         for (size_t i = 0; i < out.size(); i++) wrong += out[i] != i * (c + 1);
@@ -74,7 +74,7 @@ void check_pool() {
     ~Restore() { set_threads(n); }
   } restore;
   for (const size_t n : {1, 2, 3, 5, 2}) {
-    set_threads(n);
+    set_threads(n, 0);
     for (const size_t tasks : {0, 1, 2, 3, 7, 1000}) every_task_once(tasks);
     for (const size_t from : {0, 31, 63}) an_exception_ends_the_call(from);
     nested_calls_run_in_place();
