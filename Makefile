@@ -27,6 +27,8 @@ ladder: $(BUILD_STAMP)
 	$(BIN)/python tools/exhaustive_functions.py
 
 acceptance: $(BUILD_STAMP) test-aarch64 test-sanitize
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[plot]' libcachesim==0.3.5
+	tools/test_wheel.sh
 	$(BIN)/python -m pytest -m acceptance
 
 lint: $(BUILD_STAMP)

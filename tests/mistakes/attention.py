@@ -36,13 +36,13 @@ MISTAKES = (
         "q scale missing",
         "tiny-a",
         ('q = l2(q) * lin["head_dim"] ** -0.5', "q = l2(q)"),
-        (Edit(KDA, "1.0 / sqrt(dim))", "None)"),),
+        (Edit(KDA, "_core.inverse_root(dim))", "None)"),),
     ),
     Mistake(
         "k scaled like q",
         "tiny-a",
         ("k = l2(k)", 'k = l2(k) * lin["head_dim"] ** -0.5'),
-        (Edit(KDA, "l2_heads(k, heads, L2_EPS, None)", "l2_heads(k, heads, L2_EPS, 1.0 / sqrt(dim))"),),
+        (Edit(KDA, "l2_heads(k, heads, L2_EPS, None)", "l2_heads(k, heads, L2_EPS, _core.inverse_root(dim))"),),
     ),
     Mistake(
         "v normalised as well",
@@ -168,7 +168,7 @@ MISTAKES = (
         "scale of the nope dimensions alone",
         "tiny-a",
         ("* (n + r) ** -0.5", "* n**-0.5"),
-        (Edit(MLA, "1.0 / sqrt(n + r)", "1.0 / sqrt(n)"),),
+        (Edit(MLA, "_core.inverse_root(n + r)", "_core.inverse_root(n)"),),
     ),
     Mistake(
         "MLA gate missing",
