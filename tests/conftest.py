@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from fixtures_synth import k3_sparse, mini, tiny_synth  # noqa: F401  (fixtures of the whole session)
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIRE_ALL = os.environ.get("LILLIPUT_REQUIRE_ALL") == "1"

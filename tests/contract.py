@@ -206,7 +206,7 @@ def everywhere(run: Callable[[], object], threads: Sequence[int] = (1, 2, 3)) ->
         for isa in _core.isas():
             _core.use_isa(isa)
             for n in threads:
-                _core.set_threads(n)
+                _core.set_threads(n, 0)
                 result = run()
                 arrays = [np.array(a) for a in result] if isinstance(result, tuple) else [np.array(result)]
                 if first is None:
@@ -227,4 +227,5 @@ def same_bits(a: NDArray[np.generic], b: NDArray[np.generic], what: str = "") ->
     if a.tobytes() != b.tobytes():
         x, y = (v.reshape(-1).view(f"u{v.itemsize}") for v in (a, b))
         at = int(np.flatnonzero(x != y)[0])
-        raise AssertionError(f"{what}: {int((x != y).sum())} of {x.size} differ, first at {at}: {a.reshape(-1)[at]!r}, {b.reshape(-1)[at]!r}")
+        pair = f"{a.reshape(-1)[at]!r}, {b.reshape(-1)[at]!r}"
+        raise AssertionError(f"{what}: {int((x != y).sum())} of {x.size} differ, first at {at}: {pair}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
@@ -16,6 +15,7 @@ from lilliput.model.layout import layout
 from lilliput.weights.layout import ITEM_SIZES, Layout
 
 PREFIX = "language_model."
+SIZES = ITEM_SIZES | {"F16": 2, "I8": 1, "F64": 8, "I64": 8, "F8_E8M0": 1}
 Tensor = tuple[str, str, tuple[int, ...]]  # name, dtype, shape
 
 QUANTIZATION: dict[str, Any] = {
@@ -173,14 +173,14 @@ def header_of(tensors: Iterable[Tensor]) -> tuple[dict[str, Any], int]:
     header: dict[str, Any] = {}
     at = 0
     for name, dtype, shape in tensors:
-        size = prod(shape) * ITEM_SIZES.get(dtype, 1)
+        size = prod(shape) * SIZES[dtype]
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
     return header, at
 
 
 def write_file(path: Path, header: object, data: bytes | int = b"", length: int | None = None) -> Path:
-    """A safetensors file of any header (an object, or raw bytes); `data` as bytes, or a number of bytes of holes; `length` lies if given."""
+    """A safetensors file of any header (an object, or raw bytes); `data` is bytes, or so many bytes of holes; `length` lies if given."""
     raw = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(raw) if length is None else length) + raw)
@@ -266,7 +266,7 @@ def write_release(directory: Path) -> dict[str, int]:
         header, size = header_of(sorted(tensors, key=lambda t: (order[t[1]], t[0])))
         raw = json.dumps(header, separators=(",", ":")).encode()
         write_file(directory / name, raw + b" " * (-len(raw) % 8), size)
-        sizes[name] = os.stat(directory / name).st_size
+        sizes[name] = (directory / name).stat().st_size
         weight_map |= dict.fromkeys(header, name)
     (directory / "config.json").write_bytes(encoded(nested(RELEASED_TEXT)))
     index = {"metadata": {"total_size": 1560860280320}, "weight_map": dict(sorted(weight_map.items()))}

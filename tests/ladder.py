@@ -144,7 +144,7 @@ def _pairs(variant: Variant) -> set[Any]:
 def digest(directory: Path, ids: Sequence[int], variant: Variant, models: dict[Any, Model]) -> str:
     """sha256 of the logits' bytes at all positions."""
     _core.use_isa(variant["isa"])
-    _core.set_threads(variant["threads"])
+    _core.set_threads(variant["threads"], 0)
     key = (variant["storage"], variant["resident"])
     if key not in models:
         models[key] = build_model(directory, resident=variant["resident"], k12=variant["storage"] == "k12")

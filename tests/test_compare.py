@@ -141,7 +141,7 @@ def test_extremes_of_other_dtypes(dtype: str) -> None:
     else:
         a, b = np.array([1, 1, 1], kind), np.array([0, 0, 1], kind)
         assert compare_arrays(a, b).mean_abs == pytest.approx(2 / 3)
-    assert compare_arrays(a, b).differing == 2
+    assert (compare_arrays(a, b).differing, compare_arrays(a, b).beyond) == (2, 2)
 
 
 def exact_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -208,6 +208,9 @@ def test_rankings() -> None:
     assert compare_arrays(a, b).argmax_equal == 0
     a[0, 20] = INF
     assert compare_arrays(a, b).argmax_equal == 1
+    assert compare_arrays(f32(INF, NAN), f32(INF, 0)).argmax_equal == 1
+    a[0, 5:] = b[0, 5:] = NAN
+    assert compare_arrays(a, b).top_overlap == 1
 
 
 # ---- shapes

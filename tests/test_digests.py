@@ -26,7 +26,7 @@ KERNELS = {
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_kernel_gives_the_pinned_bits(isa: str, threads: int) -> None:
     before, chosen = _core.threads(), _core.isa()
-    _core.set_threads(threads)
+    _core.set_threads(threads, 0)
     try:
         lines = _core.selftest(isa)
     finally:

@@ -327,7 +327,7 @@ def test_the_callers_rounding_mode_does_not_matter(mode: int, threads: int) -> N
         _core.mxfp4_matmul(y4, x4, packed, scales, 0)
 
     before = _core.threads()
-    _core.set_threads(threads)
+    _core.set_threads(threads, 0)
     try:
         for isa in _core.isas():
             _core.use_isa(isa)

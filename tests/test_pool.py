@@ -50,14 +50,14 @@ class Product:
 
 def test_the_size_is_what_was_set() -> None:
     for n in (1, 2, 5):
-        _core.set_threads(n)
+        _core.set_threads(n, 0)
         assert _core.threads() == n
 
 
 def test_the_size_does_not_show_and_may_change_at_any_time() -> None:
     product = Product()
     for n in (1, 2, 3, 8, 2, 40, 1, 4):  # also more threads than tasks
-        _core.set_threads(n)
+        _core.set_threads(n, 0)
         same_bits(product.run(), product.expected, f"{n} threads")
 
 
@@ -71,7 +71,7 @@ def test_workers_are_the_callers_helpers() -> None:
     start = count()
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     for n in (1, 3, 2, 5, 1, 2):
-        _core.set_threads(n)
+        _core.set_threads(n, 0)
         _core.matmul_bf16(y, x, w, 32, 0)
         print(n, count() - start)
     """
@@ -88,11 +88,11 @@ def test_callers_take_turns() -> None:
     def work(i: int) -> None:
         for round_ in range(60):
             if i == 0 and round_ % 10 == 0:
-                _core.set_threads(2 + round_ // 10 % 3)
+                _core.set_threads(2 + round_ // 10 % 3, 0)
             if products[i].run().tobytes() != products[i].expected.tobytes():
                 wrong.append(i)
 
-    _core.set_threads(3)
+    _core.set_threads(3, 0)
     workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for worker in workers:
         worker.start()
@@ -106,7 +106,7 @@ def test_callers_take_turns() -> None:
 def test_a_forked_child_computes() -> None:
     """The child has none of its parent's workers: it starts its own instead of waiting for them."""
     product = Product()
-    _core.set_threads(3)
+    _core.set_threads(3, 0)
     same_bits(product.run(), product.expected)
     read, write = os.pipe()
     child = os.fork()
@@ -134,7 +134,7 @@ def test_a_fork_while_another_thread_computes() -> None:
     def run():
         _core.matmul_bf16(np.zeros((4, 512), np.float32), x, w, 512, 0)
 
-    _core.set_threads(3)
+    _core.set_threads(3, 0)
     done = False
 
     def busy():
@@ -166,7 +166,7 @@ def test_idle_workers_sleep() -> None:
     from lilliput import _core
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     not_ours = set(os.listdir("/proc/self/task"))
-    _core.set_threads(4)
+    _core.set_threads(4, 0)
     _core.matmul_bf16(y, x, w, 32, 0)
 
     def workers():
@@ -200,7 +200,7 @@ def test_workers_leave_signals_to_the_main_thread() -> None:
     from lilliput import _core
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     before = set(os.listdir("/proc/self/task"))
-    _core.set_threads(3)
+    _core.set_threads(3, 0)
     _core.matmul_bf16(y, x, w, 32, 0)
 
     def blocked(task):
@@ -223,7 +223,7 @@ def test_a_pool_that_cannot_grow_says_so_and_recovers() -> None:
     from lilliput import _core
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    _core.set_threads(600)
+    _core.set_threads(600, 0)
     used = int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + 100 * 2**20, hard))
     try:
@@ -231,7 +231,7 @@ def test_a_pool_that_cannot_grow_says_so_and_recovers() -> None:
     except (RuntimeError, MemoryError) as error:
         print(type(error).__name__ in ("RuntimeError", "MemoryError"))
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    _core.set_threads(2)
+    _core.set_threads(2, 0)
     _core.matmul_bf16(y, x, w, 32, 0)
     print("recovered")
     """

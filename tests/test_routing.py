@@ -75,7 +75,7 @@ def test_vanishing_affinities_divide_by_the_epsilon() -> None:
 def test_first_row_that_is_not_finite_is_named(bad: float, threads: int) -> None:
     logits, bias = data(64, 896)
     before = _core.threads()
-    _core.set_threads(threads)
+    _core.set_threads(threads, 0)
     try:
         for rows in ([63], [5, 6, 50], [40, 2], [0]):
             broken = logits.copy()

@@ -61,7 +61,9 @@ def slow_choice(logits: np.ndarray, temp: float, top_k: int, top_p: float, min_p
 
 
 @pytest.mark.parametrize("temp", [0.3, 1.0, 2.5])
-@pytest.mark.parametrize(("top_k", "top_p", "min_p"), [(0, 1.0, 0.0), (5, 1.0, 0.0), (0, 0.9, 0.0), (0, 1.0, 0.05), (20, 0.8, 0.02), (1, 0.5, 1.0)])
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "min_p"), [(0, 1.0, 0.0), (5, 1.0, 0.0), (0, 0.9, 0.0), (0, 1.0, 0.05), (20, 0.8, 0.02), (1, 0.5, 1.0)]
+)
 def test_against_a_plain_program(temp: float, top_k: int, top_p: float, min_p: float) -> None:
     random = np.random.default_rng(4)
     compared = 0

@@ -1,17 +1,18 @@
 // Python names of everything that is not a dot product: conversion and checks only.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
+#include <array>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bind_array.h"
 #include "kernels_math.h"
 #include "ops_math.h"
 #include "sampling.h"
-//
-#include <nanobind/stl/optional.h>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -238,33 +239,49 @@ nb::tuple philox(uint64_t key, nb::tuple counter) {
 }  // namespace
 
 void bind_math(nb::module_& m) {
-  m.def("exp_", map<&MathKernels::exp>, "y"_a, "x"_a);
-  m.def("log_", map<&MathKernels::log>, "y"_a, "x"_a);
-  m.def("sigmoid_", map<&MathKernels::sigmoid>, "y"_a, "x"_a);
-  m.def("tanh_", map<&MathKernels::tanh>, "y"_a, "x"_a);
-  m.def("softplus_", map<&MathKernels::softplus>, "y"_a, "x"_a);
-  m.def("add", map<&MathKernels::add>, "y"_a, "x"_a);
-  m.def("gate", map<&MathKernels::gate>, "y"_a, "g"_a);
-  m.def("finish", finish, "y"_a);
-  m.def("situ", situ, "y"_a, "gate"_a, "up"_a, "beta"_a, "linear_beta"_a.none());
-  m.def("rms_norm", rms_norm, "y"_a, "x"_a, "w"_a, "eps"_a);
-  m.def("l2_heads", l2_heads, "y"_a, "x"_a, "heads"_a, "eps"_a, "scale"_a.none());
-  m.def("gated_norm", gated_norm, "y"_a, "o"_a, "w"_a, "g"_a, "eps"_a);
-  m.def("log_softmax", log_softmax, "y"_a, "x"_a);
-  m.def("mix", mix, "y"_a, "entries"_a, "w"_a, "eps"_a);
-  m.def("short_conv", short_conv, "y"_a, "u"_a, "tail"_a, "w"_a);
-  m.def("conv_tail", conv_tail, "new_tail"_a, "tail"_a, "u"_a, "n"_a);
-  m.def("kda_decay", kda_decay, "alpha"_a, "z"_a, "a_log"_a, "dt_bias"_a, "lower_bound"_a.none());
-  m.def("kda", kda, "o"_a.none(), "s_out"_a.none(), "s_in"_a, "q"_a, "k"_a, "v"_a, "alpha"_a, "beta"_a);
-  m.def("attend", attend, "o"_a, "q"_a, "blocks"_a, "start"_a, "scale"_a);
-  m.def("inverse_root", [](double x) { return ops::inverse_root(float(x)); }, "x"_a);
-  m.def("route", route, "ids"_a, "weights"_a, "logits"_a, "bias"_a, "k"_a, "renormalize"_a, "factor"_a);
-  m.def("argmax", argmax, "logits"_a);
-  m.def("argmax_rows", argmax_rows, "out"_a, "logits"_a);
-  m.def("nonfinite", nonfinite, "x"_a);
+  m.def("exp_", map<&MathKernels::exp>, "y"_a, "x"_a, "y = exp(x), elementwise; y may be x.");
+  m.def("log_", map<&MathKernels::log>, "y"_a, "x"_a, "y = log(x), elementwise; y may be x.");
+  m.def("sigmoid_", map<&MathKernels::sigmoid>, "y"_a, "x"_a, "y = 1 / (1 + exp(-x)), elementwise; y may be x.");
+  m.def("tanh_", map<&MathKernels::tanh>, "y"_a, "x"_a, "y = tanh(x), elementwise; y may be x.");
+  m.def("softplus_", map<&MathKernels::softplus>, "y"_a, "x"_a, "y = log(1 + exp(x)), elementwise; y may be x.");
+  m.def("add", map<&MathKernels::add>, "y"_a, "x"_a, "y += x");
+  m.def("gate", map<&MathKernels::gate>, "y"_a, "g"_a, "y *= sigmoid(g)");
+  m.def("finish", finish, "y"_a, "y += 0: a negative zero becomes positive, nothing else changes.");
+  m.def(
+      "situ", situ, "y"_a, "gate"_a, "up"_a, "beta"_a, "linear_beta"_a.none(),
+      "y = beta tanh(gate / beta) sigmoid(gate) linear_beta tanh(up / linear_beta); with None the last factor is up. y may be gate or up.");
+  m.def("rms_norm", rms_norm, "y"_a, "x"_a, "w"_a, "eps"_a, "y = w x / sqrt(mean(x^2) + eps) over rows x [..., D], w [D]; y may be x.");
+  m.def("l2_heads", l2_heads, "y"_a, "x"_a, "heads"_a, "eps"_a, "scale"_a.none(),
+        "y = x / sqrt(sum(x^2) + eps), times scale if given, over the heads of x [T, heads * K]; y may be x.");
+  m.def("gated_norm", gated_norm, "y"_a, "o"_a, "w"_a, "g"_a, "eps"_a, "y = rms_norm(o [..., K], w [K]) sigmoid(g); y may be o or g.");
+  m.def("log_softmax", log_softmax, "y"_a, "x"_a, "Log-probabilities over the rows of x [..., V], which must be finite; y may be x.");
+  m.def("mix", mix, "y"_a, "entries"_a, "w"_a, "eps"_a,
+        "Depth mixing: y [N, D] = sum of softmax(logit_j) v_j, logit_j = rms_norm(v_j) . w, over the list of v_j [N, D]; w [D].");
+  m.def("short_conv", short_conv, "y"_a, "u"_a, "tail"_a, "w"_a,
+        "y [T, P] = silu(causal convolution of u [T, P]); tail [P, taps - 1] the inputs before, oldest first; w [P, taps], 1 to 8 taps.");
+  m.def("conv_tail", conv_tail, "new_tail"_a, "tail"_a, "u"_a, "n"_a, "The tail after the first n tokens of u; new_tail may be tail.");
+  m.def("kda_decay", kda_decay, "alpha"_a, "z"_a, "a_log"_a, "dt_bias"_a, "lower_bound"_a.none(),
+        "alpha [T, H, K] = exp(lower_bound sigmoid(exp(a_log) (z + dt_bias))), or exp(-exp(a_log) softplus(z + dt_bias)) for None; "
+        "a_log has H entries or more, dt_bias H * K. alpha may be z.");
+  m.def("kda", kda, "o"_a.none(), "s_out"_a.none(), "s_in"_a, "q"_a, "k"_a, "v"_a, "alpha"_a, "beta"_a,
+        "T steps of the recurrence: q, k, v, alpha, o [T, H, K], beta [T, H], states [H, K, K] with the key index first. "
+        "o or s_out may be None, s_out may be s_in.");
+  m.def("attend", attend, "o"_a, "q"_a, "blocks"_a, "start"_a, "scale"_a,
+        "Absorbed causal attention: q [T, H, c + r], o [T, H, c], token t at position start + t. blocks: int64 or uint64 addresses of "
+        "float32 [128, c + r] arrays of latents, which the caller keeps alive.");
+  m.def(
+      "inverse_root", [](double x) { return ops::inverse_root(float(x)); }, "x"_a,
+      "1 / sqrt(x) in float32: the scale of heads of width x.");
+  m.def("route", route, "ids"_a, "weights"_a, "logits"_a, "bias"_a, "k"_a, "renormalize"_a, "factor"_a,
+        "The k best experts of each row of logits [N, E] by sigmoid(logit) + bias: ids int32 [N, k] ascending, weights [N, k]. "
+        "Returns -1, or the first row with a NaN or an infinity (ids and weights are then not to be used).");
+  m.def("argmax", argmax, "logits"_a, "The lowest id of the largest of logits [V]; ValueError for a NaN or an infinity.");
+  m.def("argmax_rows", argmax_rows, "out"_a, "logits"_a, "out int64 [N] = argmax of the rows of logits [N, V].");
+  m.def("nonfinite", nonfinite, "x"_a, "The first row of x with a NaN or an infinity, or -1.");
   m.def("sample", static_cast<size_t (*)(const In&, double, uint64_t, double, double, uint64_t, uint64_t, uint64_t)>(sample), "logits"_a,
-        "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "position"_a, "choice"_a);
-  m.def("philox4x32", philox, "key"_a, "counter"_a);
+        "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "position"_a, "choice"_a,
+        "The id chosen from logits [V]: a pure function of the arguments. ValueError for a NaN or an infinity.");
+  m.def("philox4x32", philox, "key"_a, "counter"_a, "Four words of Philox4x32-10 for a 64-bit key and a tuple of four 32-bit words.");
 }
 
 }  // namespace lilliput

@@ -45,7 +45,7 @@ uint32_t word(const uint8_t* p, size_t i) {
 // First escape of every quad, and at the end how many there are.
 std::vector<uint32_t> count_escapes(const uint8_t* w, size_t rows, size_t in, const Codes& codes, const Shape& shape) {
   std::vector<uint32_t> offsets(shape.quads + 1);
-  parallel_for(shape.quads, [&](size_t begin, size_t end) {
+  parallel_for(shape.quads, 4 * in, [&](size_t begin, size_t end) {
     for (size_t q = begin; q < end; q++) {
       const size_t last = std::min(rows, 4 * q + 4);
       uint32_t n = 0;
@@ -124,7 +124,7 @@ void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const 
   uint8_t* escapes = piece + shape.frame();
   std::memcpy(piece + shape.tiles, table, kTable);
   std::memcpy(piece + shape.tiles + kTable, offsets.data(), 4 * offsets.size());
-  parallel_for(shape.quads, [&](size_t begin, size_t end) {
+  parallel_for(shape.quads, 4 * in, [&](size_t begin, size_t end) {
     for (size_t q = begin; q < end; q++) {
       const size_t count = std::min(rows - 4 * q, size_t(4));
       for (size_t b = 0; b < shape.blocks; b++)

@@ -16,21 +16,14 @@ constexpr size_t kTokenChunk = 48;
 
 size_t padded(size_t n) { return (n + 127) / 128 * 128; }
 
-// Below this many elements a second thread costs more than it saves.
-constexpr size_t kWorthSplitting = 65536;
-
 using Order = void (*)(float*, const float*, size_t);
 
 // to[t] = the row of x for token t, in a kernel's order.
 template <class Row>
 void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
-  auto some = [&](size_t begin, size_t end) {
+  parallel_for(tokens, in, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; t++) order(to + t * padded(in), row(t), in);
-  };
-  if (tokens * in < kWorthSplitting)
-    some(0, tokens);
-  else
-    parallel_for(tokens, some);
+  });
 }
 
 thread_local Scratch permuted, hidden, decoded;
@@ -44,7 +37,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w
     const size_t n = std::min(tokens - t, kTokenChunk);
     float* xp = permuted.get<float>(n * padded(in));
     permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
-    parallel_for((rows + 3) / 4, [&](size_t begin, size_t end) {
+    parallel_for((rows + 3) / 4, 4 * in * n, [&](size_t begin, size_t end) {
       const size_t first = 4 * begin, count = std::min(4 * end, rows) - first;
       float* out = y + t * ld + first;
       if (w.kind == Weights::k12)
@@ -63,11 +56,11 @@ void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t 
   const uint8_t* from = w.bytes + row * in * item;
   if (w.kind == Weights::k12) {
     uint8_t* to = decoded.get<uint8_t>(rows * in * 2);
-    parallel_for(rows,
+    parallel_for(rows, in,
                  [&](size_t begin, size_t end) { dot.k12_decode(to + begin * in * 2, in * 2, w.piece, row + begin, end - begin, in); });
     from = to;
   }
-  parallel_for((in + 31) / 32, [&](size_t begin, size_t end) {
+  parallel_for((in + 31) / 32, 32 * rows * tokens, [&](size_t begin, size_t end) {
     const size_t first = 32 * begin, count = std::min(32 * end, in) - first;
     auto product = w.kind == Weights::f32 ? dot.transposed_f32 : dot.transposed_bf16;
     product(y + first, in, x, rows, tokens, from + first * item, in * item, rows, count);
@@ -77,7 +70,7 @@ void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t 
 void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v, size_t r) {
   const DotKernels& dot = kernels().dot;
   const size_t c = w.in, ldq = heads * (n + r), ldy = heads * (c + r);
-  parallel_for(heads, [&](size_t begin, size_t end) {
+  parallel_for(heads, n * c * tokens, [&](size_t begin, size_t end) {
     for (size_t h = begin; h < end; h++) {
       const uint8_t* rows = w.bytes + h * (n + v) * c * 2;
       if (w.kind == Weights::k12) {
@@ -96,7 +89,7 @@ void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w,
 void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v) {
   const DotKernels& dot = kernels().dot;
   const size_t c = w.in;
-  parallel_for(heads, [&](size_t begin, size_t end) {
+  parallel_for(heads, v * c * tokens, [&](size_t begin, size_t end) {
     for (size_t h = begin; h < end; h++)
       for (size_t t = 0; t < tokens; t += kTokenChunk) {
         const size_t some = std::min(tokens - t, kTokenChunk), row = h * (n + v) + n;
@@ -113,7 +106,7 @@ void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w,
 
 void k12_decode(uint8_t* to, const K12& piece) {
   const size_t stride = piece.in * 2;
-  parallel_for(piece.quads, [&](size_t begin, size_t end) {
+  parallel_for(piece.quads, 4 * piece.in, [&](size_t begin, size_t end) {
     const size_t first = 4 * begin, count = std::min(4 * end, piece.rows) - first;
     kernels().dot.k12_decode(to + first * stride, stride, piece, first, count, piece.in);
   });
@@ -143,8 +136,8 @@ void run(float* y, size_t ld, const float* xq, size_t tokens, const Mxfp4Rows& w
 
 // Rows are handed out by fours, so that a pair of rows never straddles two threads.
 template <class Body>
-void over_rows(size_t rows, Body&& body) {
-  parallel_for((rows + 3) / 4, [&](size_t begin, size_t end) { body(4 * begin, std::min(4 * end, rows)); });
+void over_rows(size_t rows, size_t work_per_row, Body&& body) {
+  parallel_for((rows + 3) / 4, 4 * work_per_row, [&](size_t begin, size_t end) { body(4 * begin, std::min(4 * end, rows)); });
 }
 
 }  // namespace
@@ -155,7 +148,7 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
     const size_t n = std::min(tokens - t, kTokenChunk);
     float* xq = permuted.get<float>(n * padded(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
-    over_rows(w.rows, [&](size_t begin, size_t end) {
+    over_rows(w.rows, w.in * n, [&](size_t begin, size_t end) {
       const Mxfp4Rows mine = part(w, begin, end);
       if (t == 0) bad += nan_scales(mine);
       run(y + t * ld + begin, ld, xq, n, mine);
@@ -174,7 +167,7 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
     float* gate = hidden.get<float>(n * (2 * width + latent));
     float *up = gate + n * width, *out = up + n * width;
     permute(xq, n, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[t + i]) * latent; });
-    over_rows(width, [&](size_t begin, size_t end) {
+    over_rows(width, 2 * latent * n, [&](size_t begin, size_t end) {
       const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
       if (t == 0) bad += nan_scales(w1) + nan_scales(w3);
       run(gate + begin, width, xq, n, w1);
@@ -185,7 +178,7 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
       }
     });
     permute(xq, n, width, k.dot.quad_order, [&](size_t i) { return gate + i * width; });
-    over_rows(latent, [&](size_t begin, size_t end) {
+    over_rows(latent, width * n, [&](size_t begin, size_t end) {
       const Mxfp4Rows w2 = part(e.w2, begin, end);
       if (t == 0) bad += nan_scales(w2);
       run(out + begin, latent, xq, n, w2);

@@ -14,20 +14,11 @@ namespace {
 
 const MathKernels& math() { return kernels().math; }
 
-// Below this much work (floats touched, roughly) waking the pool costs more than it gains.
-constexpr size_t kWorthSplitting = 16384;
 constexpr size_t kChunk = 4096;  // a multiple of sixteen: only the last chunk of an array has a tail
 
 template <class Body>
-void split(size_t tasks, size_t work_per_task, Body body) {
-  if (tasks > 1 && tasks * work_per_task >= kWorthSplitting) return parallel_for(tasks, std::move(body));
-  FpuGuard guard;
-  if (tasks) body(size_t{0}, tasks);
-}
-
-template <class Body>
 void elements(size_t n, Body body) {
-  split((n + kChunk - 1) / kChunk, kChunk, [&](size_t b, size_t e) {
+  parallel_for((n + kChunk - 1) / kChunk, kChunk, [&](size_t b, size_t e) {
     const size_t from = b * kChunk, to = e * kChunk < n ? e * kChunk : n;
     body(from, to - from);
   });
@@ -50,28 +41,28 @@ void situ(float* y, const float* gate, const float* up, size_t n, float beta, fl
 }
 
 void rms_norm(float* y, const float* x, const float* w, size_t rows, size_t n, float eps) {
-  split(rows, n, [=](size_t b, size_t e) { math().rms_norm(y + b * n, x + b * n, w, e - b, n, eps); });
+  parallel_for(rows, n, [=](size_t b, size_t e) { math().rms_norm(y + b * n, x + b * n, w, e - b, n, eps); });
 }
 
 void l2_norm(float* y, const float* x, size_t rows, size_t n, float eps, float scale, bool scaled) {
-  split(rows, n, [=](size_t b, size_t e) { math().l2_norm(y + b * n, x + b * n, e - b, n, eps, scale, scaled); });
+  parallel_for(rows, n, [=](size_t b, size_t e) { math().l2_norm(y + b * n, x + b * n, e - b, n, eps, scale, scaled); });
 }
 
 void gated_norm(float* y, const float* x, const float* w, const float* g, size_t rows, size_t n, float eps) {
-  split(rows, 4 * n, [=](size_t b, size_t e) { math().gated_norm(y + b * n, x + b * n, w, g + b * n, e - b, n, eps); });
+  parallel_for(rows, 4 * n, [=](size_t b, size_t e) { math().gated_norm(y + b * n, x + b * n, w, g + b * n, e - b, n, eps); });
 }
 
 void log_softmax(float* y, const float* x, size_t rows, size_t n) {
-  split(rows, 4 * n, [=](size_t b, size_t e) { math().log_softmax(y + b * n, x + b * n, e - b, n); });
+  parallel_for(rows, 4 * n, [=](size_t b, size_t e) { math().log_softmax(y + b * n, x + b * n, e - b, n); });
 }
 
 void mix(float* y, const float* const* entries, size_t count, const float* w, size_t rows, size_t n, float eps) {
-  split(rows, count * n,
-        [=](size_t b, size_t e) { math().mix(y, entries, count, w, b, e, n, eps, scratch.get<float>(mix_scratch(count))); });
+  parallel_for(rows, count * n,
+               [=](size_t b, size_t e) { math().mix(y, entries, count, w, b, e, n, eps, scratch.get<float>(mix_scratch(count))); });
 }
 
 void short_conv(float* y, const float* u, const float* tail, const float* w, size_t tokens, size_t channels, size_t taps) {
-  split((channels + 15) / 16, 64 * tokens, [=](size_t b, size_t e) {
+  parallel_for((channels + 15) / 16, 64 * tokens, [=](size_t b, size_t e) {
     math().short_conv(y, u, tail, w, tokens, channels, taps, b * 16, e * 16 < channels ? e * 16 : channels);
   });
 }
@@ -88,14 +79,15 @@ void conv_tail(float* new_tail, const float* tail, const float* u, size_t n, siz
 void kda_decay(float* alpha, const float* z, const float* a_log, const float* dt_bias, size_t tokens, size_t heads, size_t width,
                float lower_bound, bool bounded) {
   const size_t n = heads * width;
-  split(tokens, 8 * n,
-        [=](size_t b, size_t e) { math().kda_decay(alpha + b * n, z + b * n, a_log, dt_bias, e - b, heads, width, lower_bound, bounded); });
+  parallel_for(tokens, 8 * n, [=](size_t b, size_t e) {
+    math().kda_decay(alpha + b * n, z + b * n, a_log, dt_bias, e - b, heads, width, lower_bound, bounded);
+  });
 }
 
 void kda(float* o, float* s_out, const float* s_in, const float* q, const float* k, const float* v, const float* alpha, const float* beta,
          size_t tokens, size_t heads, size_t width) {
   const size_t cells = width * width;
-  split(heads, cells * (tokens + 1), [=](size_t b, size_t e) {
+  parallel_for(heads, cells * (tokens + 1), [=](size_t b, size_t e) {
     float* memory = scratch.get<float>(kda_scratch(width));
     for (size_t h = b; h < e; h++)
       math().kda(o, s_out ? s_out + h * cells : nullptr, s_in + h * cells, q, k, v, alpha, beta, tokens, heads, width, h, memory);
@@ -110,7 +102,7 @@ void attend(float* o, const float* q, const float* const* blocks, size_t start, 
   const size_t registers = (heads + 15) / 16, wanted = (threads() + tokens - 1) / tokens;
   const size_t groups = registers < wanted ? registers : wanted, size = (registers + groups - 1) / groups * 16;
   const size_t width = latent + rest;
-  split(tokens * groups, size * width * (start + tokens), [=](size_t b, size_t e) {
+  parallel_for(tokens * groups, size * width * (start + tokens), [=](size_t b, size_t e) {
     float* memory = scratch.get<float>(attend_scratch(size < heads ? size : heads, latent, rest));
     for (size_t task = b; task < e; task++) {
       const size_t t = task / groups, from = task % groups * size;
@@ -125,7 +117,7 @@ void attend(float* o, const float* q, const float* const* blocks, size_t start, 
 int64_t route(int32_t* ids, float* weights, const float* logits, const float* bias, size_t rows, size_t experts, size_t k, bool renormalize,
               float factor) {
   std::atomic<size_t> bad{rows};
-  split(rows, 8 * experts, [&](size_t b, size_t e) {
+  parallel_for(rows, 8 * experts, [&](size_t b, size_t e) {
     float* memory = scratch.get<float>(route_scratch(experts, k));
     for (size_t r = b; r < e; r++) {
       if (math().route(ids + r * k, weights + r * k, logits + r * experts, bias, experts, k, renormalize, factor, memory)) continue;
@@ -139,7 +131,7 @@ int64_t route(int32_t* ids, float* weights, const float* logits, const float* bi
 }
 
 void argmax(int64_t* ids, const float* x, size_t rows, size_t n) {
-  split(rows, n, [=](size_t b, size_t e) {
+  parallel_for(rows, n, [=](size_t b, size_t e) {
     for (size_t r = b; r < e; r++) ids[r] = int64_t(math().argmax(x + r * n, n));
   });
 }

@@ -133,7 +133,7 @@ class Pool {
   std::vector<std::thread> workers_;  // not std::jthread: Apple's library still hides it
 };
 
-std::atomic<size_t> wanted{1};
+std::atomic<size_t> wanted{1}, worth_splitting{kWorthSplitting};
 std::atomic<Pool*> current{nullptr};
 
 // After a fork the child has none of the workers, and the pool may have been copied in the middle of a job: the child drops it
@@ -155,18 +155,20 @@ Pool& pool() {
 
 }  // namespace
 
-void set_threads(size_t n) {
+void set_threads(size_t n, size_t least_work) {
   if (n == 0) throw std::invalid_argument("threads: needed at least 1, found 0");
   wanted.store(n, std::memory_order_relaxed);
+  worth_splitting.store(least_work, std::memory_order_relaxed);
 }
 
 size_t threads() { return wanted.load(std::memory_order_relaxed); }
+size_t least_work() { return worth_splitting.load(std::memory_order_relaxed); }
 
-void detail::parallel(size_t tasks, void (*body)(void*, size_t, size_t), void* context) {
+void detail::parallel(size_t tasks, size_t work, void (*body)(void*, size_t, size_t), void* context) {
   if (tasks == 0) return;
   const FpuGuard plain;
   const size_t parts = threads();
-  if (parts == 1 || tasks == 1 || inside)
+  if (parts == 1 || tasks == 1 || inside || work < worth_splitting.load(std::memory_order_relaxed))
     body(context, 0, tasks);
   else
     pool().run(parts, Job{body, context, tasks, parts});

@@ -6,21 +6,27 @@
 
 namespace lilliput {
 
-void set_threads(size_t n);  // throws std::invalid_argument for 0
+// Below this much work (multiply-adds or floats touched, roughly) waking the pool costs more than it gains.
+constexpr size_t kWorthSplitting = 65536;
+
+// `least_work` replaces kWorthSplitting: tests pass 0, so that small shapes are split as well. Throws std::invalid_argument for n = 0.
+void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
+size_t least_work();
 
 namespace detail {
-void parallel(size_t tasks, void (*body)(void* context, size_t begin, size_t end), void* context);
+void parallel(size_t tasks, size_t work, void (*body)(void* context, size_t begin, size_t end), void* context);
 }
 
-// Runs body(begin, end) over [0, tasks), one contiguous range per thread; `tasks` are independent of each other.
-// Every range runs under an FpuGuard. A nested call runs in place, concurrent callers
-// take turns. The first exception reaches the caller once every range has ended.
+// Runs body(begin, end) over [0, tasks), one contiguous range per thread; `tasks` are independent of each other, and
+// `work_per_task` decides whether they are worth more than one thread. Every range runs under an FpuGuard. A nested call runs in place,
+// concurrent callers take turns. The first exception reaches the caller once every range has ended.
 template <class Body>
-void parallel_for(size_t tasks, Body&& body) {
+void parallel_for(size_t tasks, size_t work_per_task, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   detail::parallel(
-      tasks, [](void* c, size_t b, size_t e) { (*static_cast<Plain*>(c))(b, e); }, const_cast<void*>(static_cast<const void*>(&body)));
+      tasks, tasks * work_per_task, [](void* c, size_t b, size_t e) { (*static_cast<Plain*>(c))(b, e); },
+      const_cast<void*>(static_cast<const void*>(&body)));
 }
 
 }  // namespace lilliput

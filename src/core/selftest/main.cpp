@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
     if (option == "--isa")
       isa = argv[i + 1];
     else if (option == "--threads")
-      lilliput::set_threads(std::strtoul(argv[i + 1], nullptr, 10));
+      lilliput::set_threads(std::strtoul(argv[i + 1], nullptr, 10), 0);
     else
       return usage();
   }

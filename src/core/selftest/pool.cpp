@@ -18,7 +18,7 @@ void expect(bool good, const char* what) {
 void every_task_once(size_t tasks) {
   std::vector<int> done(tasks);
   std::atomic<size_t> ranges{0};
-  parallel_for(tasks, [&](size_t begin, size_t end) {
+  parallel_for(tasks, 1, [&](size_t begin, size_t end) {
     ranges++;
     for (size_t i = begin; i < end; i++) done[i]++;
   });
@@ -26,11 +26,24 @@ void every_task_once(size_t tasks) {
   expect(ranges <= threads() && (ranges > 0 || tasks == 0), "wrong number of ranges");
 }
 
+void little_work_stays_here() {
+  const auto here = std::this_thread::get_id();
+  set_threads(threads(), 1000);
+  size_t ranges = 0;
+  bool same = true;
+  parallel_for(99, 10, [&](size_t, size_t) {
+    ranges++;
+    same = same && std::this_thread::get_id() == here;
+  });
+  set_threads(threads(), 0);
+  expect(ranges == 1 && same, "little work woke the workers");
+}
+
 void an_exception_ends_the_call(size_t from) {
   std::atomic<size_t> ended{0};
   bool caught = false;
   try {
-    parallel_for(64, [&](size_t begin, size_t end) {
+    parallel_for(64, 1, [&](size_t begin, size_t end) {
       if (from >= begin && from < end) throw std::runtime_error("on purpose");
       ended += end - begin;
     });
@@ -43,8 +56,8 @@ void an_exception_ends_the_call(size_t from) {
 
 void nested_calls_run_in_place() {
   std::atomic<size_t> inner{0};
-  parallel_for(8, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; i++) parallel_for(10, [&](size_t b, size_t e) { inner += e - b; });
+  parallel_for(8, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i++) parallel_for(10, 1, [&](size_t b, size_t e) { inner += e - b; });
   });
   expect(inner == 80, "a nested call lost tasks");
 }
@@ -56,7 +69,7 @@ void callers_take_turns() {
     callers.emplace_back([&wrong, c] {
       for (size_t round = 0; round < 40; round++) {
         std::vector<size_t> out(100 + c);
-        parallel_for(out.size(), [&](size_t begin, size_t end) {
+        parallel_for(out.size(), 1, [&](size_t begin, size_t end) {
           for (size_t i = begin; i < end; i++) out[i] = i * (c + 1);
         });
         for (size_t i = 0; i < out.size(); i++) wrong += out[i] != i * (c + 1);
@@ -70,13 +83,14 @@ void callers_take_turns() {
 
 void check_pool() {
   struct Restore {
-    size_t n = threads();
-    ~Restore() { set_threads(n); }
+    size_t n = threads(), least = least_work();
+    ~Restore() { set_threads(n, least); }
   } restore;
   for (const size_t n : {1, 2, 3, 5, 2}) {
-    set_threads(n);
+    set_threads(n, 0);
     for (const size_t tasks : {0, 1, 2, 3, 7, 1000}) every_task_once(tasks);
     for (const size_t from : {0, 31, 63}) an_exception_ends_the_call(from);
+    little_work_stays_here();
     nested_calls_run_in_place();
     callers_take_turns();
   }

@@ -15,7 +15,7 @@ from lilliput.weights.shards import open_directory
 
 RUNS = 3
 
-# /proc's high-water mark belongs to the process's own memory; ru_maxrss (where there is no /proc) can be inherited from the one that started it.
+# /proc's high-water mark belongs to the process's own memory; ru_maxrss (where there is no /proc) can be inherited from the parent.
 _CHILD = """
 import json, sys, time
 from pathlib import Path
@@ -49,9 +49,9 @@ print(json.dumps({"seconds": seconds, "peak_rss_growth": peak() - before, "from_
 def measure_open(directory: Path | str) -> dict[str, Any]:
     """Opens a checkpoint with and without its index sidecar, three times each, in fresh processes.
 
-    `files`, `bytes`, `tensors` (of the text model) describe it; `headers` (every header read) and `sidecar` hold `seconds` (the fastest, config
-    and layout included), `all_seconds`, and `peak_rss_growth`, the largest growth of peak resident memory over the imports, in bytes. The sidecar
-    goes to a temporary cache, so the user's own is neither used nor changed. Raises what opening the checkpoint raises.
+    `files`, `bytes`, `tensors` (of the text model) describe it; `headers` (every header read) and `sidecar` hold `seconds` (the fastest,
+    config and layout included), `all_seconds`, and `peak_rss_growth`, the largest growth of the peak over the imports, in bytes.
+    The sidecar goes to a temporary cache, so the user's own is neither used nor changed. An error carries the exit code of what went wrong.
     """
     path = open_directory(directory)
     with tempfile.TemporaryDirectory() as cache:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from lilliput.cli import options
 from lilliput.cli.console import write_json
-from lilliput.engine.census import Census, take_census
+from lilliput.engine.census import GROUPS, Census, take_census
 
 
 @click.command()
@@ -25,10 +25,10 @@ def inspect(model: str, json_file: str | None) -> None:
 def _show(census: Census) -> None:
     console = Console(highlight=False)
     table = Table("part", "tensors", "parameters", "bytes", "streamed", box=None, header_style="bold")
-    for column in table.columns[1:4]:
+    for column in table.columns[1:]:
         column.justify = "right"
     for line in [*census.lines, census.total]:
-        table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", line.streamed)
+        table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", f"{line.streamed:,}" if line.streamed else "resident" if line.part in GROUPS else "not run")
     kinds = f"{census.kda_layers} KDA, {census.layers - census.kda_layers} MLA"
     console.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards", soft_wrap=True)
     console.print(table)

@@ -1,34 +1,33 @@
-"""What a checkpoint holds, counted: routed experts, shared experts, attention, embedding, the rest."""
+"""What a checkpoint holds, counted: routed experts, shared experts, attention, embedding, the rest, and what is not text."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from lilliput.engine.models import find_model
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
+from lilliput.weights.catalogue import is_passed_over
 from lilliput.weights.checkpoint import Checkpoint
-from lilliput.weights.layout import EMBEDDING, TensorSpec
+from lilliput.weights.layout import A_LOG, EMBEDDING, Layout
+from lilliput.weights.safetensors import read_header
 
-STREAMED = {
-    "routed": "read in place when chosen",
-    "shared": "tape",
-    "attention": "tape and resident",
-    "embedding": "rows; head on the tape",
-}
+GROUPS = ("shared", "attention", "embedding", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
+    """One part of a checkpoint; `streamed` are the bytes of it that are read again in every pass, or when chosen."""
+
     part: str
     tensors: int
     parameters: int
     nbytes: int
-    streamed: str
+    streamed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,46 +42,51 @@ class Census:
 
     @property
     def total(self) -> Line:
-        return Line(
-            "total", sum(x.tensors for x in self.lines), sum(x.parameters for x in self.lines), sum(x.nbytes for x in self.lines), ""
-        )
+        return Line("total", *(sum(getattr(x, n) for x in self.lines) for n in ("tensors", "parameters", "nbytes", "streamed")))
 
     @property
     def trunk_parameters(self) -> int:
-        return sum(line.parameters for line in self.lines if line.part != "routed")
+        """Text parameters that are no routed experts; the zero padding of A_log counts, as in the release's own numbers."""
+        return sum(line.parameters for line in self.lines if line.part in GROUPS)
 
     def as_dict(self) -> dict[str, Any]:
         return {"command": "inspect", **asdict(self), "total": asdict(self.total), "trunk_parameters": self.trunk_parameters}
 
 
 def take_census(model: str | os.PathLike[str]) -> Census:
-    """Open a checkpoint (every tensor checked against its configuration) and count it. Vision tensors are not text: not counted."""
-    directory: Path = find_model(model)
+    """Open a checkpoint (every tensor checked against its configuration) and count it."""
+    directory = find_model(model)
     config = read_config(directory)
     wanted = layout(config)
     checkpoint = Checkpoint.open(directory, wanted)
-    lines = []
-    experts = wanted.experts
-    if experts is not None:
-        n = len(experts.layers) * experts.num_experts
-        lines.append(Line("routed", 6 * n, n * experts.parameters, n * experts.nbytes, STREAMED["routed"]))
-    for group in ("shared", "attention", "embedding", "other"):
-        specs = [spec for spec in wanted.trunk if spec.group == group]
-        found = [checkpoint.tensors[spec.name] for spec in specs]
-        lines.append(
-            Line(group, len(specs), sum(prod(t.shape) for t in found), sum(t.nbytes for t in found), STREAMED.get(group, _streamed(specs)))
-        )
     return Census(
         str(directory),
         config.num_layers,
         sum(config.is_kda),
         len(checkpoint.files),
-        tuple(lines),
+        tuple(_lines(checkpoint, wanted)),
         sum(spec.nbytes for spec in wanted.tape()),
-        experts.nbytes if experts else 0,
+        wanted.experts.nbytes if wanted.experts else 0,
     )
 
 
-def _streamed(specs: list[TensorSpec]) -> str:
-    matrices = [spec for spec in specs if spec.is_matrix or spec.name == EMBEDDING]
-    return "tape and resident" if len(matrices) < len(specs) else "tape"
+def _lines(checkpoint: Checkpoint, wanted: Layout) -> Iterator[Line]:
+    others = [
+        (name.removeprefix("language_model."), header.kinds[kind], end - begin)
+        for header in map(read_header, checkpoint.files)
+        for name, kind, begin, end in zip(header.names, header.kind.tolist(), header.begin.tolist(), header.end.tolist(), strict=True)
+        if name.endswith(A_LOG) or is_passed_over(name)
+    ]
+    padding = sum(nbytes for name, _, nbytes in others if name.endswith(A_LOG))
+    padding -= sum(spec.nbytes for spec in wanted.trunk if spec.at_least)
+    experts = wanted.experts
+    if experts is not None:
+        n = len(experts.layers) * experts.num_experts
+        yield Line("routed", 6 * n, n * experts.parameters, n * experts.nbytes, n * experts.nbytes)
+    for group in GROUPS:
+        specs = [spec for spec in wanted.trunk if spec.group == group]
+        extra = padding if group == "attention" else 0
+        streamed = sum(spec.nbytes for spec in specs if spec.is_matrix or spec.name == EMBEDDING)
+        yield Line(group, len(specs), sum(s.parameters for s in specs) + extra // 4, sum(s.nbytes for s in specs) + extra, streamed)
+    vision = [(shape, nbytes) for name, (_, shape), nbytes in others if not name.endswith(A_LOG)]
+    yield Line("vision", len(vision), sum(prod(shape) for shape, _ in vision), sum(nbytes for _, nbytes in vision), 0)

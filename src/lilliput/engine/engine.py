@@ -130,7 +130,7 @@ class Engine:
             if on_logits is not None:
                 on_logits(logits)
             new = sampling.choose(logits, position=len(session.ids))
-            session.append([new])
+            session.extend([new])
             at_eos = new in self.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
             finish = "stop" if at_eos or stop.hit else "length" if n == max_tokens else None

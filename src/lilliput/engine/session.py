@@ -32,6 +32,10 @@ class Session:
     def append(self, ids: Sequence[int]) -> None:
         """Add ids to the sequence; they go through the model when logits are next asked for. Raises UsageError for a bad id."""
         self.engine.check_ids(ids)
+        self.extend(ids)
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """`append` for ids that the model chose itself: they are its own, whatever they mean."""
         if ids:
             self.ids.extend(int(i) for i in ids)
             self._logits = None

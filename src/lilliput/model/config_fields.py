@@ -57,7 +57,8 @@ def parse_object(raw: bytes, file: object) -> Json:
         value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise ConfigError([Problem(file, "", "valid JSON", _reason(error))]) from None
-    problems = [Problem(file, show(name), "this key once", f"it {n} times") for name, n in repeated.items()]
+    names = {name: name if name.isidentifier() else show(name) for name in repeated}
+    problems = [Problem(file, names[name], "this key once", f"it {n} times") for name, n in repeated.items()]
     if not isinstance(value, dict):
         problems.append(Problem(file, "", "a JSON object", show(value)))
     if problems:
@@ -73,7 +74,7 @@ def _reason(error: Exception) -> str:
 
 def show(value: object) -> str:
     """A value as a message shows it: as JSON, short, on one line, without control characters."""
-    text = value if isinstance(value, str) and value.isidentifier() else json.dumps(value)
+    text = json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -93,6 +94,7 @@ class Fields:
         self.values, self.where, self.file, self.problems = values, where, file, problems
 
     def name(self, field: str) -> str:
+        field = field if field.isprintable() else show(field)
         return f"{self.where}.{field}" if self.where else field
 
     def complain(self, field: str, needed: str, found: str) -> None:
@@ -160,12 +162,12 @@ class Fields:
 
     def must_be(self, field: str, *allowed: object, why: str = "", absent_ok: bool = False) -> None:
         """The field has one of the allowed values, of the same type."""
-        needed = " or ".join(show(a) if not isinstance(a, str) else f'"{a}"' for a in allowed) + (f" ({why})" if why else "")
+        needed = " or ".join(map(show, allowed)) + (f" ({why})" if why else "")
         if absent_ok and field not in self.values:
             return
         value = self._get(field, needed)
         if value is not _ABSENT and not any(type(value) is type(a) and value == a for a in allowed):
-            self.complain(field, needed, json.dumps(value)[:80])
+            self.complain(field, needed, show(value))
 
     def must_be_unset(self, field: str, why: str) -> None:
         """Absent or null; anything else selects something we do not have."""

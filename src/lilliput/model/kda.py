@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 
 from lilliput import _core
@@ -58,7 +56,7 @@ class Kda:
         assert isinstance(state, KdaState)
         heads, dim = self.kda.num_heads, self.kda.head_dim
         q, k, v = (short_conv(u, tail, w) for u, tail, w in zip(inputs, state.tails, self.convs, strict=True))
-        q = l2_heads(q, heads, L2_EPS, 1.0 / sqrt(dim)).reshape(o.shape)
+        q = l2_heads(q, heads, L2_EPS, _core.inverse_root(dim)).reshape(o.shape)
         k = l2_heads(k, heads, L2_EPS, None).reshape(o.shape)
         v = v.reshape(o.shape)
         if span.change.is_journalled:

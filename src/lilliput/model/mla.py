@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 
 from lilliput import _core
@@ -36,7 +34,7 @@ class Mla:
         self.kv_b, self.tape = f"{p}kv_b_proj.weight", weights.tape
         self.gate = linear("g_proj", h * v) if mla.output_gate else None
         self.o = linear("o_proj", config.hidden_size)
-        self.scale = 1.0 / sqrt(n + r)  # nope plus rope dimensions, although nothing is rotated
+        self.scale = _core.inverse_root(n + r)  # nope plus rope dimensions, although nothing is rotated
 
     def __call__(self, x: Array, batch: Batch) -> Array:
         """x [N, D] → [N, D]; the latents of every span are written behind its last committed position."""

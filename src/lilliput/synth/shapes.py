@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-ADDED_TOKENS = 256  # the last ids of the vocabulary, in the release's order: [BOS], [EOS], <|end_of_msg|>, ..., [PAD]
-_END_OF_MESSAGE, _MEDIA_PAD = 2, 21  # places among the added tokens
+_BOS, _END_OF_MESSAGE, _MEDIA_PAD, _PAD = 0, 2, 21, 255  # places among the added tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,7 @@ class Shape:
     expert_width: int
     latent_size: int
     context: int
+    ranks: int = 256  # of tiktoken.model: one for each byte value; the 256 added tokens follow
     sparse: bool = False  # only the small tensors and what routing needs are real, the rest are holes
     free_bytes: int | None = None  # refuse below this; None: what the files need
 
@@ -51,7 +51,7 @@ SHAPES = {
         Shape("tiny", 640, 128, 9, 3, 256, 2, 64, 64, 16, 2, 64, 64, 4096),
         Shape("mini", 4608, 2048, 18, 6, 5120, 10, 384, 512, 128, 4, 352, 1024, 65536),
         Shape("midi", 32768, 3584, 28, 12, 16896, 28, 768, 512, 224, 16, 352, 1792, 131072, free_bytes=20_000_000_000),
-        Shape("k3", 163840, 7168, 93, 12, 33792, 96, 1536, 512, 896, 16, 3072, 3584, 1048576, sparse=True, free_bytes=SPARSE_LIMIT),
+        Shape("k3", 163840, 7168, 93, 12, 33792, 96, 1536, 512, 896, 16, 3072, 3584, 1048576, 163584, sparse=True, free_bytes=SPARSE_LIMIT),
     )
 }
 
@@ -69,7 +69,7 @@ def raw_config(shape: Shape) -> dict[str, Any]:
         "dtype": "bfloat16",
         "ignore_index": -100,
         "image_placeholder": "<|kimi_image_placeholder|>",
-        "media_placeholder_token_id": shape.vocab_size - ADDED_TOKENS + _MEDIA_PAD,
+        "media_placeholder_token_id": shape.ranks + _MEDIA_PAD,
         "model_type": "kimi_k3",
         "text_config": _text_config(shape) | ids,
         "tie_word_embeddings": False,
@@ -83,8 +83,8 @@ def raw_generation_config(shape: Shape) -> dict[str, Any]:
 
 
 def _special_ids(shape: Shape) -> dict[str, int]:
-    first = shape.vocab_size - ADDED_TOKENS
-    return {"bos_token_id": first, "eos_token_id": first + _END_OF_MESSAGE, "pad_token_id": shape.vocab_size - 1}
+    first = shape.ranks
+    return {"bos_token_id": first + _BOS, "eos_token_id": first + _END_OF_MESSAGE, "pad_token_id": first + _PAD}
 
 
 def _text_config(shape: Shape) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from lilliput.model.config import Config, KdaConfig, MlaConfig, MoeConfig
+from lilliput.model.config import Config
 from lilliput.model.layout import A_LOG_MULTIPLE, layout
 from lilliput.weights.layout import ITEM_SIZES, Layout, TensorSpec
 
@@ -116,50 +116,3 @@ def _tower() -> Iterator[Entry]:
 def pretty(data: dict[str, Any]) -> bytes:
     """JSON the way configuration files are written: two spaces, sorted keys, a newline at the end."""
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode()
-
-
-def config_of(raw: dict[str, Any]) -> Config:
-    """The engine's view of a configuration made by `shapes.raw_config`."""
-    t = raw["text_config"]
-    linear = t["linear_attn_config"]
-    return Config(
-        vocab_size=t["vocab_size"],
-        hidden_size=t["hidden_size"],
-        num_layers=t["num_hidden_layers"],
-        intermediate_size=t["intermediate_size"],
-        first_k_dense_replace=t["first_k_dense_replace"],
-        moe_layer_freq=t["moe_layer_freq"],
-        rms_norm_eps=t["rms_norm_eps"],
-        situ_beta=t["activation_situ_beta"],
-        situ_linear_beta=t["activation_situ_linear_beta"],
-        attn_res_block_size=t["attn_res_block_size"],
-        tie_word_embeddings=t["tie_word_embeddings"],
-        is_kda=tuple(i + 1 in linear["kda_layers"] for i in range(t["num_hidden_layers"])),
-        kda=KdaConfig(
-            num_heads=linear["num_heads"],
-            head_dim=linear["head_dim"],
-            conv_kernel=linear["short_conv_kernel_size"],
-            gate_lower_bound=linear["gate_lower_bound"],
-            full_rank_gate=linear["use_full_rank_gate"],
-        ),
-        mla=MlaConfig(
-            num_heads=t["num_attention_heads"],
-            q_lora_rank=t["q_lora_rank"],
-            kv_lora_rank=t["kv_lora_rank"],
-            qk_nope_head_dim=t["qk_nope_head_dim"],
-            qk_rope_head_dim=t["qk_rope_head_dim"],
-            v_head_dim=t["v_head_dim"],
-            output_gate=t["mla_use_output_gate"],
-        ),
-        moe=MoeConfig(
-            num_experts=t["num_experts"],
-            top_k=t["num_experts_per_token"],
-            num_shared_experts=t["num_shared_experts"],
-            intermediate_size=t["moe_intermediate_size"],
-            latent_size=t["routed_expert_hidden_size"],
-            latent_norm=t["latent_moe_use_norm"],
-            renormalize=t["moe_renormalize"],
-            scaling_factor=t["routed_scaling_factor"],
-        ),
-        eos_ids=(t["eos_token_id"],),
-    )

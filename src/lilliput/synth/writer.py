@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lilliput.errors import UsageError
+from lilliput.model.config import config_from_json
 from lilliput.model.layout import layout
 from lilliput.synth import fill, sparse
 from lilliput.synth.shapes import SHAPES, SPARSE_LIMIT, Shape, raw_config, raw_generation_config
-from lilliput.synth.shards import Shard, config_of, index_json, plan, pretty
+from lilliput.synth.shards import Shard, index_json, plan, pretty
 from lilliput.synth.staging import Staging, allocated, check_empty, check_space, sync
 from lilliput.text.bytelevel import byte_level_files
 
@@ -36,11 +37,14 @@ def write_synthetic(directory: Path, shape: str, seed: int = 0, progress: Progre
     if not 0 <= seed < 1 << 64:
         raise UsageError(f"--seed: needed a whole number from 0 to 2^64 - 1, found {seed}")
     check_empty(directory)
-    config = config_of(raw_config(chosen))
+    if chosen.free_bytes is not None:
+        check_space(directory, chosen.free_bytes, f"the shape `{shape}`")
+    config = config_from_json(pretty(raw_config(chosen)), "config.json")
     shards = plan(config, vision=chosen.sparse)
     files = _small_files(chosen, seed, shards)
     total = sum(s.size for s in shards)
-    check_space(directory, chosen.free_bytes or total + sum(map(len, files.values())), f"the shape `{shape}`")
+    if chosen.free_bytes is None:
+        check_space(directory, total + sum(map(len, files.values())), f"the shape `{shape}`")
     with Staging(directory) as stage:
         if chosen.sparse:
             sparse.probe(stage.path)

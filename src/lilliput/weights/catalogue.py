@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,17 @@ class ExpertTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Stock:
+    """All that opening a checkpoint finds out: sizes of the shards, places of trunk and experts, tensors and values not used."""
+
+    sizes: tuple[int, ...]
+    tensors: dict[str, TensorRef]
+    experts: ExpertTable | None
+    skipped: int
+    padding: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A trunk tensor as its header has it: the shape is the file's."""
 
@@ -62,6 +74,11 @@ class Found:
     file: int
     offset: int
     spelling: str  # the name in the file
+
+
+def is_passed_over(name: str) -> bool:
+    """A tensor of the release that is not the text model's: vision, multi-token prediction."""
+    return name.removeprefix(PREFIX).startswith(SKIPPED)
 
 
 class Catalogue:
@@ -110,7 +127,7 @@ class Catalogue:
             if dtype != spec.dtype or shape != spec.shape:
                 needed = f"with tie_word_embeddings true nothing, or the embedding again: {_described(spec.dtype, spec.shape)}"
                 self._complain("shape", self.files[file], spelling, needed, _described(dtype, shape))
-        elif name.startswith(SKIPPED):
+        elif is_passed_over(name):
             before = self._passed_over.setdefault(name, file)
             if before != file:
                 self._complain("twice", self.files[file], spelling, "each tensor in one shard", f"it in {self.files[before].name} too")
@@ -156,13 +173,12 @@ class Catalogue:
         more = [(words[kind], n) for kind, n in self._more.items() if n > 0]
         return self._problems + [Problem(self.source, "", "the tensors of config.json", f"{n:,} more {what}") for what, n in more]
 
-    def tensors(self) -> dict[str, TensorRef]:
-        """The trunk in the layout's order; a tensor that may be longer than needed (`A_log`) is cut to what is needed."""
-        found = (self.found[name] for name in self.trunk)
-        return {f.spec.name: TensorRef(f.spec.name, f.dtype, f.spec.shape, f.file, f.offset, f.spec.nbytes) for f in found}
-
-    def experts(self) -> ExpertTable | None:
-        return self._experts.table() if self._experts else None
+    def stock(self, sizes: tuple[int, ...]) -> Stock:
+        """What was found, once there are no differences; a tensor that is longer than needed (`A_log`) is cut to what is needed."""
+        found = [self.found[name] for name in self.trunk]
+        tensors = {f.spec.name: TensorRef(f.spec.name, f.dtype, f.spec.shape, f.file, f.offset, f.spec.nbytes) for f in found}
+        padding = sum(prod(f.shape) - f.spec.parameters for f in found)
+        return Stock(sizes, tensors, self._experts.table() if self._experts else None, len(self._passed_over), padding)
 
     def longer(self) -> Iterator[Found]:
         """Tensors with more rows than the layout has: their tail must be zero."""
@@ -197,14 +213,19 @@ class _Experts:
         others: list[int] = []
         index: list[int] = []
         slots: list[int] = []
-        first, slot = self._first.get, self._slot.get
+        start, length, first, slot = "?", 1, 0, self._slot.get  # `start`: what the last expert's name began with; mostly the next one's too
         for i, name in enumerate(header.names):
-            head, _, tail = name.partition(".experts.")
-            if tail and (a := first(head)) is not None and (b := slot(tail)) is not None:
-                index.append(i)
-                slots.append(a + b)
-            else:
+            if not name.startswith(start):
+                head, found, _ = name.partition(".experts.")
+                if not found or head not in self._first:
+                    others.append(i)
+                    continue
+                start, length, first = head + found, len(head + found), self._first[head]
+            if (rest := slot(name[length:])) is None:
                 others.append(i)
+            else:
+                index.append(i)
+                slots.append(first + rest)
         return others, np.array(index, np.intp), np.array(slots, np.intp)
 
     def kind_of(self, header: Header, part: int) -> int:

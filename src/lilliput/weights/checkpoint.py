@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lilliput.errors import CheckpointError, Problem
-from lilliput.weights.catalogue import Catalogue, ExpertTable, Found, TensorRef
+from lilliput.weights.catalogue import Catalogue, ExpertTable, Found, Stock, TensorRef
 from lilliput.weights.index_cache import Sidecar, Stamp, stamp
 from lilliput.weights.layout import EMBEDDING, Layout
 from lilliput.weights.safetensors import Header, read_header
@@ -32,8 +32,9 @@ class Checkpoint:
 
     `files` are the shards with links resolved, in name order, and `sizes` their bytes. `tensors` holds the trunk by the release's names
     without prefix, in the layout's order; each reference has the layout's shape (of a padded `A_log` the part that counts). `experts` is
-    None where every layer is dense. `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`:
-    no header was read.
+    None where every layer is dense. For a census: `skipped` tensors (vision) are in the files but not in a text model, and `padding`
+    zeros of `A_log` are stored beyond the layout's shapes (2,208 in the release, whose published 56,743,648,000 trunk parameters count
+    them). `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`: no header was read.
     """
 
     path: Path
@@ -41,6 +42,8 @@ class Checkpoint:
     sizes: tuple[int, ...]
     tensors: dict[str, TensorRef]
     experts: ExpertTable | None
+    skipped: int
+    padding: int
     identity: str
     from_sidecar: bool
 
@@ -53,21 +56,20 @@ class Checkpoint:
         path = open_directory(directory)
         sidecar = Sidecar(path, layout) if cache else None
         if sidecar and (known := sidecar.load()):
-            shards, tensors, experts, sizes = known
-            return cls(path, shards.paths, sizes, tensors, experts, _identity(shards, sizes), True)
+            shards, stock = known
+            return cls._of(path, shards, stock, from_sidecar=True)
         shards = find_shards(path)
         index, stamps = _stamps(shards)
-        sizes = tuple(s[0] for s in stamps)
-        catalogue = _read_all(shards, sizes, layout)
-        tensors, experts = catalogue.tensors(), catalogue.experts()
+        stock = _read_all(shards, tuple(s[0] for s in stamps), layout)
         if sidecar:
-            sidecar.save(shards, index, stamps, tensors, experts)
-        return cls(path, shards.paths, sizes, tensors, experts, _identity(shards, sizes), False)
+            sidecar.save(shards, index, stamps, stock)
+        return cls._of(path, shards, stock, from_sidecar=False)
 
-
-def _identity(shards: Shards, sizes: tuple[int, ...]) -> str:
-    text = "\n".join(f"{name} {size}" for name, size in zip(shards.names, sizes, strict=True))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    @classmethod
+    def _of(cls, path: Path, shards: Shards, stock: Stock, from_sidecar: bool) -> Checkpoint:
+        text = "\n".join(f"{name} {size}" for name, size in zip(shards.names, stock.sizes, strict=True))
+        identity = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return cls(path, shards.paths, stock.sizes, stock.tensors, stock.experts, stock.skipped, stock.padding, identity, from_sidecar)
 
 
 def _stamps(shards: Shards) -> tuple[Stamp | None, tuple[Stamp, ...]]:
@@ -77,8 +79,8 @@ def _stamps(shards: Shards) -> tuple[Stamp | None, tuple[Stamp, ...]]:
         raise CheckpointError([Problem(error.filename, "", "a readable file", error.strerror or str(error))]) from None
 
 
-def _read_all(shards: Shards, sizes: tuple[int, ...], layout: Layout) -> Catalogue:
-    """The catalogue of all headers, without any difference left."""
+def _read_all(shards: Shards, sizes: tuple[int, ...], layout: Layout) -> Stock:
+    """All headers, read and compared; CheckpointError with every fault and difference."""
     _refuse_absurd(shards, sizes, layout)
     catalogue = Catalogue(layout, shards.paths, shards.directory)
     problems: list[Problem] = []
@@ -90,7 +92,7 @@ def _read_all(shards: Shards, sizes: tuple[int, ...], layout: Layout) -> Catalog
     problems = catalogue.differences() or [*_padding(catalogue), *_second_head(catalogue)]
     if problems:
         raise CheckpointError(problems, "config.json and the shards must be of one model")
-    return catalogue
+    return catalogue.stock(sizes)
 
 
 def _headers(shards: Shards, problems: list[Problem]) -> Iterator[Header | None]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from lilliput.errors import CheckpointError
-from lilliput.weights.catalogue import ExpertTable, TensorRef
+from lilliput.weights.catalogue import ExpertTable, Stock, TensorRef
 from lilliput.weights.layout import Layout
 from lilliput.weights.shards import INDEX, Shards, find_shards, locate
 
@@ -37,6 +37,8 @@ class _Contents(msgspec.Struct):
     stamps: tuple[Stamp, ...]
     tensors: tuple[tuple[str, str, tuple[int, ...], int, int, int], ...]
     experts: bool
+    skipped: int
+    padding: int
 
 
 def cache_directory() -> Path | None:
@@ -76,14 +78,14 @@ class Sidecar:
         name = hashlib.blake2b(os.fsencode(self.directory), digest_size=16).hexdigest()
         self.path = cache / f"index-{name}.bin" if cache else None
 
-    def load(self) -> tuple[Shards, dict[str, TensorRef], ExpertTable | None, tuple[int, ...]] | None:
-        """(shards, trunk, experts, sizes), or None if there is nothing to believe."""
+    def load(self) -> tuple[Shards, Stock] | None:
+        """What it holds, or None if there is nothing to believe."""
         try:
             return self._load()
         except (OSError, ValueError, msgspec.MsgspecError, CheckpointError):
             return None
 
-    def _load(self) -> tuple[Shards, dict[str, TensorRef], ExpertTable | None, tuple[int, ...]] | None:
+    def _load(self) -> tuple[Shards, Stock] | None:
         if self.path is None:
             return None
         raw = self.path.read_bytes()
@@ -106,7 +108,7 @@ class Sidecar:
             file = np.frombuffer(body, np.int16, count, at + 8 * count).reshape(shape)
             table = ExpertTable(spec, file, offset)
         tensors = {t[0]: TensorRef(*t) for t in contents.tensors}
-        return shards, tensors, table, tuple(s[0] for s in contents.stamps)
+        return shards, Stock(tuple(s[0] for s in contents.stamps), tensors, table, contents.skipped, contents.padding)
 
     def _same_shards(self, contents: _Contents) -> Shards | None:
         """The shards, if index and files are the ones the sidecar was made from."""
@@ -121,9 +123,7 @@ class Sidecar:
             shards = locate(self.directory, index, list(contents.names))
         return shards if tuple(map(stamp, shards.paths)) == contents.stamps else None
 
-    def save(
-        self, shards: Shards, index: Stamp | None, stamps: Sequence[Stamp], tensors: dict[str, TensorRef], experts: ExpertTable | None
-    ) -> None:
+    def save(self, shards: Shards, index: Stamp | None, stamps: Sequence[Stamp], stock: Stock) -> None:
         """Writes the sidecar under a temporary name and renames it; a cache that cannot be written is no fault.
 
         `index` and `stamps` were taken before the headers were read, so that a file replaced meanwhile makes the sidecar worthless, not
@@ -131,8 +131,18 @@ class Sidecar:
         """
         if self.path is None:
             return
-        refs = tuple((t.name, t.dtype, t.shape, t.file, t.offset, t.nbytes) for t in tensors.values())
-        contents = _Contents(_text(self.directory), self._layout_digest, index, shards.names, tuple(stamps), refs, experts is not None)
+        experts = stock.experts
+        contents = _Contents(
+            directory=_text(self.directory),
+            layout=self._layout_digest,
+            index=index,
+            names=shards.names,
+            stamps=tuple(stamps),
+            tensors=tuple((t.name, t.dtype, t.shape, t.file, t.offset, t.nbytes) for t in stock.tensors.values()),
+            experts=experts is not None,
+            skipped=stock.skipped,
+            padding=stock.padding,
+        )
         front = msgspec.msgpack.encode(contents)
         head = len(front).to_bytes(8, "little") + front
         parts: list[bytes | memoryview] = [head + bytes(_aligned(len(head)) - len(head))]

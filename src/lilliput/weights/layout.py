@@ -39,6 +39,7 @@ class TensorSpec:
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
+A_LOG = ".self_attn.A_log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 
 from lilliput.errors import CheckpointError, Problem
 from lilliput.weights import safetensors_faults as faults
-from lilliput.weights.safetensors_faults import LARGEST, Raw, byte_size
 
 LARGEST_HEADER = 100_000_000  # the format's own limit; the released headers have 0.8 MB
 
@@ -67,7 +65,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """The checked header of one safetensors file; CheckpointError with every fault found in it."""
     raw, size = _read_raw(path)
-    tensors = _decode(raw) or faults.decode(raw, path)
+    tensors = _decode(raw) or _as_tensors(faults.decode(raw, path))
     return _arrange(path, size, 8 + len(raw), tensors)
 
 
@@ -111,13 +109,13 @@ def _looks_like(start: bytes) -> str:
     return f"; the file is text that begins with {text!r}" if readable else ""
 
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=faults.LARGEST)]
 
 
 class _Typed(msgspec.Struct, gc=False):
     """One entry as msgspec decodes it. None stands for an absent field; `__metadata__` passes as an entry without fields."""
 
-    dtype: str | None = None
+    dtype: Literal[tuple(faults.DTYPES)] | None = None  # type: ignore[valid-type]  # mypy wants the names spelled out
     shape: tuple[_Size, ...] | None = None
     data_offsets: tuple[_Size, _Size] | None = None
 
@@ -130,7 +128,15 @@ _decoder = msgspec.json.Decoder(dict[str, _Typed | None])
 _metadata_decoder = msgspec.json.Decoder(_Metadata)
 
 
-def _decode(raw: bytes) -> dict[str, Raw] | None:
+class _Tensors(NamedTuple):
+    """What a header says, as parallel lists: names, (dtype, shape), data_offsets."""
+
+    names: tuple[str, ...]
+    kinds: list[tuple[str, tuple[int, ...]]]
+    offsets: list[tuple[int, int]]
+
+
+def _decode(raw: bytes) -> _Tensors | None:
     """The quick way: None where anything is not exactly as expected, so that the slow way can say what."""
     try:
         found = _decoder.decode(raw)
@@ -141,31 +147,32 @@ def _decode(raw: bytes) -> dict[str, Raw] | None:
     if "__metadata__" in found:
         del found["__metadata__"]
         colons += bytes(_metadata_decoder.decode(raw).value).count(b":") + 1 - 4
-    if raw.count(b":") != colons:
+    entries = found.values()
+    if raw.count(b":") != colons or None in entries:
         return None
-    tensors = {}
-    for name, entry in found.items():
-        if entry is None or entry.dtype is None or entry.shape is None or entry.data_offsets is None:
-            return None
-        tensors[name] = (entry.dtype, entry.shape, entry.data_offsets)
-    return tensors
+    kinds = [(e.dtype, e.shape) for e in entries]  # type: ignore[union-attr]
+    offsets = [e.data_offsets for e in entries]  # type: ignore[union-attr]
+    if None in offsets or any(None in kind for kind in set(kinds)):
+        return None
+    return _Tensors(tuple(found), kinds, offsets)  # type: ignore[arg-type]
 
 
-def _arrange(path: Path, size: int, data_start: int, tensors: dict[str, Raw]) -> Header:
-    """Arrays from entries, once dtypes, sizes and ranges hold together."""
-    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
-    kind = np.fromiter((kinds.setdefault((dtype, shape), len(kinds)) for dtype, shape, _ in tensors.values()), np.int64, len(tensors))
-    offsets = np.fromiter(_flat(tensors.values()), np.int64, 2 * len(tensors)).reshape(-1, 2)
+def _as_tensors(entries: dict[str, faults.Raw]) -> _Tensors:
+    return _Tensors(tuple(entries), [(e[0], e[1]) for e in entries.values()], [e[2] for e in entries.values()])
+
+
+def _arrange(path: Path, size: int, data_start: int, tensors: _Tensors) -> Header:
+    """Arrays from entries, once sizes and ranges hold together."""
+    count = len(tensors.names)
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}
+    kind = np.fromiter(map(kinds.__getitem__, tensors.kinds), np.int64, count)
+    offsets = np.fromiter(chain.from_iterable(tensors.offsets), np.int64, 2 * count).reshape(-1, 2)
     begin, end = offsets[:, 0], offsets[:, 1]
-    sizes = np.array([byte_size(*k) for k in kinds], np.int64)  # -1 where there is none
+    sizes = np.array([faults.byte_size(*k) for k in kinds], np.int64)  # -1 where there is none
     data = size - data_start
     if np.any(sizes[kind] < 0) or np.any(end - begin != sizes[kind]) or not _covers(begin, end, data):
-        raise CheckpointError(faults.explain(path, tensors, data))
-    return Header(path, size, data_start, tuple(tensors), tuple(kinds), kind, begin + data_start, end + data_start)
-
-
-def _flat(tensors: Iterable[Raw]) -> Iterable[int]:
-    return chain.from_iterable(offsets for _, _, offsets in tensors)
+        raise CheckpointError(faults.explain(path, zip(*tensors, strict=True), data))
+    return Header(path, size, data_start, tensors.names, tuple(kinds), kind, begin + data_start, end + data_start)
 
 
 def _covers(begin: NDArray[np.int64], end: NDArray[np.int64], data: int) -> bool:

@@ -22,7 +22,7 @@ MOST_SHARDS = 30_000  # shard numbers are kept as int16
 
 # Possessive quantifiers: no backtracking, so time is linear in the file whatever stands in it.
 _WS = rb"[ \t\r\n]*+"
-_TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_TEXT = rb'[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+'
 _KEY = _WS + b'"' + _TEXT + b'"' + _WS + b":" + _WS
 _RUN = re.compile(_KEY + b'"(' + _TEXT + b')"' + _WS + b",(?:" + _KEY + rb'"\1"' + _WS + b",)*+", re.DOTALL)
 _LAST = re.compile(_KEY + b'"(' + _TEXT + b')"' + _WS + rb"\}", re.DOTALL)
