@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
-.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 clean
+.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,7 +26,7 @@ ladder: $(BUILD_STAMP)
 	$(BIN)/python -m pytest -n 2 -m ladder
 	$(BIN)/python tools/exhaustive_functions.py
 
-acceptance: $(BUILD_STAMP) test-aarch64 test-sanitize
+acceptance: $(BUILD_STAMP) test-aarch64 test-baseline test-sanitize
 	$(BIN)/python -m pytest -m acceptance
 
 lint: $(BUILD_STAMP)
@@ -46,6 +46,9 @@ test-sanitize:
 
 test-aarch64:
 	tools/test_aarch64.sh
+
+test-baseline:
+	tools/test_baseline.sh
 
 clean:
 	rm -rf build $(VENV)
