@@ -32,3 +32,19 @@ def shared_data() -> Path:
 def oracle(request: pytest.FixtureRequest) -> Path:
     """Directory of an independent reference checkpoint with its recorded outputs."""
     return ROOT / "tests" / "oracle" / str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache directory of its own (not made yet) for every test: the user's is neither read nor written."""
+    place = tmp_path_factory.mktemp("cache") / "lilliput"
+    monkeypatch.setenv("LILLIPUT_CACHE", str(place))
+    return place
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A well-formed checkpoint of zeros in two shards, of the configuration `helpers_checkpoint.SMALL`."""
+    from helpers_checkpoint import SMALL, write_checkpoint
+
+    return write_checkpoint(tmp_path / "model", SMALL)

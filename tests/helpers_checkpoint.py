@@ -10,8 +10,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from lilliput.errors import CheckpointError
 from lilliput.model.config import config_from_json
 from lilliput.model.layout import layout
+from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.layout import ITEM_SIZES, Layout
 
 PREFIX = "language_model."
@@ -112,7 +117,7 @@ RELEASED_TEXT: dict[str, Any] = {
     "quantization_config": QUANTIZATION,
 }
 
-SMALL: dict[str, Any] = {
+SMALL_SIZES: dict[str, Any] = {
     "vocab_size": 40,
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -142,7 +147,7 @@ def nested(text: dict[str, Any], **top: Any) -> dict[str, Any]:
 
 def small_text(linear: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """A text_config of 3 layers (KDA dense, KDA MoE, MLA MoE) with changes."""
-    text = copy.deepcopy(RELEASED_TEXT) | SMALL
+    text = copy.deepcopy(RELEASED_TEXT) | SMALL_SIZES
     text["linear_attn_config"] |= SMALL_LINEAR | (linear or {})
     return text | changes
 
@@ -272,3 +277,46 @@ def write_release(directory: Path) -> dict[str, int]:
     index = {"metadata": {"total_size": 1560860280320}, "weight_map": dict(sorted(weight_map.items()))}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
     return sizes
+
+
+SMALL = nested(small_text())
+NAMES = ("model-00001-of-000002.safetensors", "model-00002-of-000002.safetensors")
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+Change = Callable[[list[Tensor]], list[Tensor]]
+
+
+def opened(directory: Path | str, config: dict[str, Any] = SMALL, **options: bool) -> Checkpoint:
+    return Checkpoint.open(directory, layout_of(config), **options)
+
+
+def refused(directory: Path, config: dict[str, Any] = SMALL) -> CheckpointError:
+    with pytest.raises(CheckpointError) as caught:
+        opened(directory, config, cache=False)
+    assert caught.value.exit_code == 2
+    assert all(p.needed and p.found for p in caught.value.problems)
+    return caught.value
+
+
+def swap(name: str, new: Tensor | None) -> Change:
+    """Replaces one tensor (None: drops it); the name is without prefix."""
+
+    def change(tensors: list[Tensor]) -> list[Tensor]:
+        assert any(t[0] == PREFIX + name for t in tensors)
+        pairs = ((t, t if t[0] != PREFIX + name else new) for t in tensors)
+        return [kept for _, kept in pairs if kept is not None]
+
+    return change
+
+
+def rename(pairs: Callable[[str], str]) -> Change:
+    return lambda tensors: [(pairs(name), dtype, shape) for name, dtype, shape in tensors]
+
+
+def same(a: Checkpoint, b: Checkpoint) -> bool:
+    if any(getattr(a, n) != getattr(b, n) for n in ("tensors", "identity", "sizes", "skipped", "padding")) or (a.experts is None) != (
+        b.experts is None
+    ):
+        return False
+    if a.experts is None or b.experts is None:
+        return True
+    return np.array_equal(a.experts.file, b.experts.file) and np.array_equal(a.experts.offset, b.experts.offset)

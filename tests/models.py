@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from lilliput.weights.checkpoint import Checkpoint
 
 from lilliput import _core
 from lilliput.engine import scheduler
@@ -14,6 +13,7 @@ from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.model.model import Model
 from lilliput.model.state import State
+from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.files import ShardFiles
 from lilliput.weights.tape import Piece, Tape, TapeEntry
 from lilliput.weights.weights import Weights

@@ -103,6 +103,14 @@ def test_minus_zero_becomes_zero() -> None:
     assert not np.signbit(o).any()
 
 
+def test_an_output_that_underflows_is_a_positive_zero() -> None:
+    """A quarter of the smallest negative number rounds to -0; the one + 0 at the end makes it 0."""
+    cache = Cache(4, 2)
+    cache.blocks[0][:4] = [[-1e-45, 0], [0, 0], [0, 0], [0, 0]]
+    o = run(cache, np.zeros((1, 1, 2), F), 2, 3)
+    same_bits(o, np.zeros((1, 1, 2), F))
+
+
 def test_scores_far_apart_stay_finite() -> None:
     cache = Cache(200, 8, scale=1e15)
     o = run(cache, queries(1, 2, 8, scale=1e15), 8, 199)

@@ -232,7 +232,6 @@ def test_an_old_processor_is_told_about_numpy(tmp_path: Path) -> None:
     (tmp_path / "numpy" / "__init__.py").write_text(
         "raise RuntimeError('NumPy was built with baseline optimizations: (X86_V2) but your machine does not support: (X86_V2).')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", "import lilliput"], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(tmp_path)}
-    )
+    argv, path = [sys.executable, "-c", "import lilliput"], os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=path)
     assert "ImportError: this processor lacks SSE4.2" in done.stderr

@@ -259,6 +259,19 @@ def test_mix_of_one_entry_is_that_entry() -> None:
     same_bits(y, x + F(0.0))
 
 
+def test_a_mix_that_underflows_is_a_positive_zero() -> None:
+    """A quarter of the smallest negative number rounds to -0; the one + 0 at the end makes it 0."""
+    entries = [np.zeros((1, 3), F)] * 3 + [np.full((1, 3), -1e-45, F)]
+    (y,) = everywhere(lambda: mixed(entries))
+    same_bits(y, np.zeros((1, 3), F))
+
+
+def mixed(entries: list[np.ndarray]) -> np.ndarray:
+    y = np.empty_like(entries[0])
+    _core.mix(y, entries, np.ones(y.shape[1], F), 1e-5)
+    return y
+
+
 @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 5000])
 def test_log_softmax(n: int) -> None:
     x = normal(n, 3, n, scale=8)

@@ -142,6 +142,18 @@ def test_minus_zero_and_subnormals_stay() -> None:
     assert (after[0, 3] != 0).any()
 
 
+def test_a_sum_that_underflows_is_a_positive_zero() -> None:
+    """S^T k rounds to -0; with v = -0 its sign would turn that of u and of a state that is -0."""
+    s = np.array([[[-1e-45, 0], [-0.0, 0]]], F)
+    k, v = np.array([[[0.25, 0.5]]], F), np.array([[[-0.0, 0]]], F)
+    ones, beta, o, after = np.ones((1, 1, 2), F), np.ones((1, 1), F), np.empty((1, 1, 2), F), np.empty_like(s)
+    _core.kda(o, after, s, ones, k, v, ones, beta)
+    state, out = kda_step(s[0], ones[0, 0], k[0, 0], v[0, 0], ones[0, 0], beta[0, 0])
+    same_bits(after[0], state)
+    same_bits(o[0, 0], out)
+    assert np.signbit(after[0, 1, 0])
+
+
 def test_wrong_shapes_are_named() -> None:
     case = make(2, 3, 8)
     q, k, v, alpha, beta = case.part(0, 2)

@@ -252,7 +252,8 @@ void bind_k12(nb::module_& m) {
 void bind_dot(nb::module_& m) {
   m.def(
       "set_threads", [](int64_t n, size_t least_work) { set_threads(n < 0 ? 0 : size_t(n), least_work); }, nb::arg("n"),
-      nb::arg("least_work") = kWorthSplitting, "Threads that share each computation, the caller included; less work than `least_work` stays on the caller.");
+      nb::arg("least_work") = kWorthSplitting,
+      "Threads that share each computation, the caller included; less work than `least_work` stays on the caller.");
   m.def("threads", &threads, "Threads that share each computation.");
   bind_k12(m);
 

@@ -28,7 +28,8 @@ def _show(census: Census) -> None:
     for column in table.columns[1:]:
         column.justify = "right"
     for line in [*census.lines, census.total]:
-        table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", f"{line.streamed:,}" if line.streamed else "resident" if line.part in GROUPS else "not run")
+        streamed = f"{line.streamed:,}" if line.streamed else "resident" if line.part in GROUPS else "not run"
+        table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", streamed)
     kinds = f"{census.kda_layers} KDA, {census.layers - census.kda_layers} MLA"
     console.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards", soft_wrap=True)
     console.print(table)

@@ -66,7 +66,7 @@ def _write_npy(path: Path, shape: tuple[int, int], blocks: Iterator[npt.NDArray[
         with temporary.open("wb") as out:
             np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
             for block in blocks:
-                out.write(memoryview(np.ascontiguousarray(block)).cast("B"))
+                out.write(np.ascontiguousarray(block).data)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

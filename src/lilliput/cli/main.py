@@ -23,6 +23,7 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "compare": "logits",
     "synth": "synth",
     "bench": "bench",
+    "simulate": "simulate",
 }
 
 SIGTERM_EXIT = 128 + signal.SIGTERM
@@ -120,4 +121,6 @@ def _catch_signals() -> None:
 
 def exit_code_of(error: BaseException | None) -> int:
     """For verbs that report before they end: the code of an interrupt they caught."""
-    return {KeyboardInterrupt: 130, Terminated: SIGTERM_EXIT}.get(type(error), 0)
+    if error is None:
+        return 0
+    return SIGTERM_EXIT if isinstance(error, Terminated) else 130

@@ -15,7 +15,7 @@ from lilliput.errors import UsageError
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Ids(click.ParamType):
+class Ids(click.ParamType[list[int]]):
     """Token ids: whole numbers separated by commas or white space."""
 
     name = "ids"

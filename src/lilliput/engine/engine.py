@@ -192,4 +192,4 @@ def first_layers(config: Config, layers: int | None) -> Config:
 def _fits_in_memory(wanted: Layout) -> bool:
     experts = wanted.experts
     total = sum(spec.nbytes for spec in wanted.tape()) + (len(experts.layers) * experts.num_experts * experts.nbytes if experts else 0)
-    return total <= RESIDENT_SHARE * psutil.virtual_memory().available
+    return bool(total <= RESIDENT_SHARE * psutil.virtual_memory().available)

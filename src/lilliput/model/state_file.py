@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from lilliput.model.state import KdaState, MlaState, State
 from lilliput.weights.safetensors import Header, read_header
 
 FORMAT = "lilliput-session-1"
-DTYPES = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 
 AnyArray = npt.NDArray[Any]
 
@@ -58,7 +58,7 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
         with temporary.open("wb") as out:
             out.write(struct.pack("<Q", len(header)) + header)
             for array in tensors.values():
-                out.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+                out.write(_bytes(array))
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(path)
@@ -146,9 +146,12 @@ def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
     return Saved(state, take("pending", None).tolist(), logits)
 
 
-def _checksum(arrays: Sequence[AnyArray] | Any) -> str:
+def _bytes(array: AnyArray) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _checksum(arrays: Iterable[AnyArray]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays:
-        if array.size:
-            digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
+        digest.update(_bytes(array))
     return digest.hexdigest()

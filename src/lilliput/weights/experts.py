@@ -8,8 +8,8 @@ import numpy.typing as npt
 from lilliput import _core
 from lilliput.errors import LilliputError
 from lilliput.weights.checkpoint import ExpertTable
-from lilliput.weights.layout import ExpertSpec
 from lilliput.weights.files import Bytes, ShardFiles
+from lilliput.weights.layout import ExpertSpec
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]

@@ -32,7 +32,7 @@ class ShardFiles:
 
     def read_into(self, file: int, offset: int, out: Bytes) -> None:
         """Fill `out` (contiguous uint8). Raises LilliputError naming the file when the bytes are not there."""
-        view = memoryview(out)
+        view = out.data
         done = 0
         while done < len(view):
             try:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from lilliput.errors import UsageError
 from lilliput.weights.checkpoint import Checkpoint, TensorRef
 from lilliput.weights.experts import Experts, NoExperts
-from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 from lilliput.weights.files import Bytes, ShardFiles
+from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 from lilliput.weights.tape import Tape, TapeEntry, tape_entry
 
 Array = npt.NDArray[np.float32]

@@ -1,0 +1,109 @@
+"""`lilliput simulate`: what expert caches of different sizes would have hit."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lilliput.cli import options
+from lilliput.cli.console import Terminal, write_json
+from lilliput.errors import MissingExtraError
+from lilliput.machine.memory import format_size, parse_size
+from lilliput.simulate import EXPERT_BYTES, Simulation
+from lilliput.simulate import simulate as run_simulation
+from lilliput.trace import TOP_K, read_trace
+from lilliput.weights.policy import DEFAULT
+
+SIZES = "1GB,2GB,4GB,8GB,16GB,24GB,32GB,48GB,64GB"
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.option("--sizes", default=SIZES, show_default=True, metavar="SIZE,...", help="Memory for experts.")
+@click.option("--unroll", is_flag=True, help="Replay every token as a pass of its own; prefixes computed again are left out.")
+@click.option("--top-k", type=click.IntRange(min=1), default=TOP_K, show_default=True, metavar="N", help="Experts per token and layer.")
+@click.option("--expert-size", metavar="SIZE", help=f"Memory per expert.  [default: {EXPERT_BYTES}B, the released model's]")
+@click.option("--plot", "plot_file", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw it (extra `plot`; also .svg, .pdf).")
+@options.reporting
+def simulate(
+    trace: Path,
+    sizes: str,
+    unroll: bool,
+    top_k: int,
+    expert_size: str | None,
+    plot_file: Path | None,
+    json_file: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Replay the expert requests recorded in TRACE (`--trace-experts`) under every policy and size.
+
+    Hit rates are in percent of the experts asked for; the first use of an expert cannot hit. `belady` is what a cache that
+    knows the future would get: no policy can do better.
+    """
+    asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
+    expert_bytes = parse_size(expert_size, "--expert-size") if expert_size else EXPERT_BYTES
+    pyplot = _pyplot() if plot_file else None
+    recorded = read_trace(trace.expanduser(), top_k)
+    if unroll:
+        recorded = recorded.unrolled()
+    terminal = Terminal(quiet=quiet, verbose=verbose)
+    with terminal.job_progress("replaying") as progress:
+        simulation = run_simulation(recorded, asked, expert_bytes, progress=progress)
+    report = {"command": "simulate", "trace": str(trace), "unrolled": unroll, "default_policy": DEFAULT}
+    write_json(json_file, report | simulation.as_dict())
+    if json_file != "-":
+        _show(simulation)
+    if plot_file:
+        _draw(pyplot, simulation, plot_file.expanduser())
+        terminal.note(f"{plot_file}: written")
+
+
+def _show(simulation: Simulation) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{simulation.passes:,} passes, {simulation.tokens:,} tokens, {simulation.requests:,} requests for {simulation.distinct:,} experts"
+        f" of {format_size(simulation.expert_bytes)}; first uses {100 * simulation.rate(simulation.distinct):.1f} %"
+    )
+    names = list(simulation.rows[0].hits)
+    table = Table("memory", "experts", *names, "belady", box=None, header_style="bold")
+    for column in table.columns:
+        column.justify = "right"
+    for row in simulation.rows:
+        rates = [f"{100 * simulation.rate(hits):.1f}" for hits in [*row.hits.values(), row.belady]]
+        table.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
+    console.print(table)
+    console.print(f"hits in percent; the default policy is {DEFAULT}")
+
+
+def _pyplot() -> Any:
+    """matplotlib, drawing to files only. Asked for before the work, so that a missing extra is not found out after it."""
+    try:
+        importlib.import_module("matplotlib").use("Agg")
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise MissingExtraError("a picture (--plot)", "plot") from error
+
+
+def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:
+    gigabyte = 1e9
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    rows = sorted(simulation.rows, key=lambda row: row.size)
+    sizes = [row.size / gigabyte for row in rows]
+    axes.plot(sizes, [100 * simulation.rate(row.belady) for row in rows], "k--", marker=".", label="belady (knows the future)")
+    for name in rows[0].hits:
+        style: dict[str, Any] = {"linewidth": 2.5} if name == DEFAULT else {"linewidth": 1}
+        axes.plot(sizes, [100 * simulation.rate(row.hits[name]) for row in rows], marker=".", label=name, **style)
+    curve = simulation.lru_curve[: rows[-1].size // simulation.expert_bytes + 1]
+    at = [capacity * simulation.expert_bytes / gigabyte for capacity in range(len(curve))]
+    axes.plot(at, 100 * curve, color="0.7", linewidth=0.8, zorder=0, label="plain LRU at every capacity")
+    axes.set(xlabel="memory for experts (GB)", ylabel="hits (%)", ylim=(0, None), xlim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)

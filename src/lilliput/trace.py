@@ -1,0 +1,191 @@
+"""Expert traces: which experts every layer asked for, in order. Written by `--trace-experts FILE`, replayed by `lilliput simulate`.
+
+The file is nothing but int32 little-endian pairs (layer, expert), as the public trace of the released model. The structure is
+told by the order of the pairs:
+
+    pass      a pass visits its layers in ascending order: a layer that is lower than the one before begins the next pass
+    request   the consecutive pairs of one layer: for each token of the pass in turn, the `top_k` experts it chose
+    token     `top_k` pairs of a request; the reader must be told top_k (16 for K3). Our writer puts them in ascending order,
+              other writers need not
+
+With a single layer of experts no layer is ever lower, so there each token is taken for a pass of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from lilliput.errors import InputError, Problem
+
+Ids = npt.NDArray[np.int32]
+
+TOP_K = 16  # of the released model
+PAIR = 8  # bytes
+LARGEST_EXPERT = 65535  # beyond it a file is taken for something else than a trace
+
+
+class TraceWriter:
+    """Streams a trace to `path`, under a temporary name until it is closed. A killed run leaves `FILE.partial`, which is as readable."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(path.name + ".partial")
+        self._file = self._partial.open("wb", buffering=1 << 20)
+
+    def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
+        """The experts `ids` [N, k] that the tokens of this pass chose in `layer`. An observer of routing; weights are not recorded."""
+        pairs = np.empty((ids.size, 2), "<i4")
+        pairs[:, 0] = layer
+        pairs[:, 1] = np.sort(ids, axis=-1).reshape(-1)
+        self._file.write(pairs.tobytes())
+
+    def close(self) -> None:
+        """Give the file its name. Safe to call twice."""
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._partial.replace(self.path)
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one layer asked for in one pass: `chosen` [N, k], the experts of each token."""
+
+    layer: int
+    chosen: Ids
+
+    @property
+    def tokens(self) -> int:
+        return len(self.chosen)
+
+    @cached_property
+    def ids(self) -> npt.NDArray[np.int32]:
+        """The experts needed, ascending, each once."""
+        return self._union[0]
+
+    @cached_property
+    def uses(self) -> npt.NDArray[np.intp]:
+        """How many tokens chose each of `ids`."""
+        return self._union[1]
+
+    @cached_property
+    def _union(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.intp]]:
+        return np.unique(self.chosen, return_counts=True)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Passes in order, each a list of requests by ascending layer."""
+
+    passes: list[list[Request]]
+
+    def __iter__(self) -> Iterator[Request]:
+        for one in self.passes:
+            yield from one
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        return tuple(sorted({request.layer for request in self}))
+
+    @cached_property
+    def experts(self) -> int:
+        """One more than the highest expert id."""
+        return 1 + max((int(request.chosen.max()) for request in self), default=-1)
+
+    @cached_property
+    def keys(self) -> npt.NDArray[np.int64]:
+        """Every expert asked for, in order, as one number: row of the layer x experts + expert. Each once per request."""
+        rows = {layer: row * self.experts for row, layer in enumerate(self.layers)}
+        return np.concatenate([np.int64(rows[request.layer]) + request.ids for request in self] or [np.empty(0, np.int64)])
+
+    @property
+    def tokens(self) -> int:
+        return sum(one[0].tokens for one in self.passes)
+
+    def unrolled(self) -> Trace:
+        """Every token as a pass of its own, each position once: where a pass begins by repeating the whole pass before it
+        (a prefix that is computed again for every new token), the repetition is left out."""
+        passes: list[list[Request]] = []
+        before: list[Request] | None = None
+        for one in self.passes:
+            skip = before[0].tokens if before is not None and _continues(before, one) else 0
+            for token in range(skip, one[0].tokens):
+                passes.append([Request(request.layer, request.chosen[token : token + 1]) for request in one])
+            before = one
+        return Trace(passes)
+
+
+def _continues(before: list[Request], one: list[Request]) -> bool:
+    n = before[0].tokens
+    if len(before) != len(one) or one[0].tokens <= n:
+        return False
+    return all(a.layer == b.layer and np.array_equal(a.chosen, b.chosen[:n]) for a, b in zip(before, one, strict=True))
+
+
+def read_trace(path: Path, top_k: int = TOP_K) -> Trace:
+    """Read a trace file. Raises InputError with every complaint about it: its length, numbers that cannot be layers or experts,
+    requests that are no whole number of tokens, an expert twice for one token, a pass with differing numbers of tokens."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError([Problem(path, "", "a trace file that can be read", error.strerror or str(error))]) from error
+    if not raw or len(raw) % PAIR:
+        raise InputError([Problem(path, "length", "a positive multiple of 8 bytes: int32 pairs (layer, expert)", f"{len(raw):,} bytes")])
+    pairs = np.frombuffer(raw, "<i4").reshape(-1, 2)
+    problems = [
+        Problem(path, f"pair {i}", f"a layer from 0 and an expert from 0 to {LARGEST_EXPERT}", f"({pairs[i, 0]}, {pairs[i, 1]})")
+        for i in np.flatnonzero((pairs < 0).any(axis=1) | (pairs[:, 1] > LARGEST_EXPERT)).tolist()
+    ]
+    if problems:
+        raise InputError(problems)
+    starts = [0, *(np.flatnonzero(np.diff(pairs[:, 0])) + 1).tolist()]
+    passes: list[list[Request]] = []
+    last = -1
+    for start, end in zip(starts, [*starts[1:], len(pairs)], strict=True):
+        layer, ids = int(pairs[start, 0]), pairs[start:end, 1]
+        if layer < last or not passes:
+            passes.append([])
+        last = layer
+        if len(ids) % top_k:
+            problems.append(Problem(path, f"layer {layer} from pair {start}", f"a multiple of top_k = {top_k} pairs", f"{len(ids)}"))
+            continue
+        chosen = ids.reshape(-1, top_k)
+        ordered = np.sort(chosen, axis=1)
+        twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+        if len(twice):
+            at = start + int(twice[0]) * top_k
+            problems.append(Problem(path, f"layer {layer}, token at pair {at}", f"{top_k} different experts", "an expert twice"))
+        passes[-1].append(Request(layer, chosen))
+    problems += _uneven(path, passes)
+    if problems:
+        raise InputError(problems, hint="`--top-k` is the number of experts each token chooses in a layer (16 for K3)")
+    trace = Trace(passes)
+    if len(trace.layers) == 1:
+        trace = Trace([[Request(request.layer, token[None])] for request in trace for token in request.chosen])
+    return trace
+
+
+def _uneven(path: Path, passes: list[list[Request]]) -> list[Problem]:
+    """A pass takes the same tokens through all its layers. (The last pass of a trace may have been abandoned after any layer.)"""
+    problems = []
+    for number, one in enumerate(passes):
+        counts = sorted({request.tokens for request in one})
+        if len(counts) > 1:
+            found = f"{' and '.join(map(str, counts[:3]))} in different layers"
+            problems.append(Problem(path, f"pass {number}", "the same number of tokens in every layer", found))
+    return problems

@@ -1,0 +1,244 @@
+"""Which experts stay in memory. Pure bookkeeping, no I/O: the engine's cache and `lilliput simulate` use the same objects.
+
+The engine presents, layer by layer and pass by pass, the experts one layer needs, and gets a `Verdict`: which of them are
+resident, and for each of the others (which must be read either way) whether it may stay and whom it displaces. An expert
+of the current request is never displaced: it may not have been consumed yet.
+
+One token of K3 is one scan over 1,472 experts (25.8 GB). Whatever comes round once per token and is kept by recency alone
+is displaced just before it is wanted again, so a cache below one token's set gets no hit at all from LRU. All policies but
+`lru` therefore let an expert go at once rather than displace a more valuable one, and they count time in visits
+of the expert's *own layer*: an expert of layer 50 is no older because layers 1 to 49 have come by since.
+
+Evidence for the default, hit rates in percent (docs/expert-cache.md has the rest and the commands):
+
+                   released trace, twelve tokens, GB of cache      means of nine synthetic traces of 120 tokens,
+                   (57 % are first touches: always misses)         cache as a share of one token's set
+                      8      16      24      32      64              0.3    0.62    0.93    1.25     2.5
+    lru               0       0       0    31.5    39.0                0       0       0    27.6    36.8
+    lfu            10.0    17.7    23.6    28.1    39.6             10.3    16.3    20.5    24.0    33.5
+    layered         8.6    17.1    25.0    31.3    39.0              7.4    14.8    21.3    27.6    36.8
+    forecast       10.8    20.8    29.5    33.1    38.6             13.9    23.5    30.1    34.5    43.1
+    optimum        25.3    35.8    39.8    42.4    43.3             25.7    39.0    44.9    48.9    57.8
+
+What was tried and did not pay: learned tables of (age, count) cells (equal on long traces, noisier in the first tokens);
+fixed weights for recency and frequency (as good on routers, up to 8 points worse where recency means nothing); learning
+only the weight of recency (frequency is itself a noisy estimate and has to be shrunk); weights pooled over the layers
+(deep layers repeat 0.39 of their choices, shallow ones 0.26); ARC, 2Q, S3-FIFO, W-TinyLFU (none knows about layers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Key = tuple[int, int]  # (layer, expert)
+Ids = Sequence[int] | npt.NDArray[np.integer]
+Array = npt.NDArray[np.float64]
+
+
+class Verdict(NamedTuple):
+    """What to do about the experts of one request. Ids ascending."""
+
+    hits: list[int]  # resident: no read
+    misses: list[int]  # to be read, whether they stay or not
+    admitted: dict[int, Key | None]  # the misses that stay → the expert whose slot each takes; None: an empty slot
+
+
+class Policy:
+    """Keeps at most `capacity` experts of the given layers, each of which has `experts` of them.
+
+    Every expert has a score that changes only when its own layer is visited. A miss is admitted while a slot is free or
+    its score is above that of the lowest resident, which it displaces; the highest misses go first. Subclasses say what
+    the score is. A request costs about 0.1 ms, a token of K3 some 9 ms of one core.
+    """
+
+    name = ""
+
+    def __init__(self, capacity: int, layers: Sequence[int], experts: int) -> None:
+        self.capacity, self.layers, self.experts = capacity, tuple(layers), experts
+        self._rows = {layer: row for row, layer in enumerate(self.layers)}
+        self._resident = np.zeros((len(self.layers), experts), np.bool_)
+        self._score: Array = np.full((len(self.layers), experts), -math.inf)
+        self._count = 0
+        # Per layer its residents as (score, expert), highest first, and the lowest score; infinite where nothing can be displaced.
+        self._queues: list[list[tuple[float, int]]] = [[] for _ in self.layers]
+        self._lowest = [math.inf] * len(self.layers)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: Key) -> bool:
+        return bool(self._resident[self._rows[key[0]], key[1]])
+
+    def residents(self) -> list[Key]:
+        return [(self.layers[row], int(expert)) for row, expert in zip(*np.nonzero(self._resident), strict=True)]
+
+    def request(self, layer: int, ids: Ids, uses: Ids | None = None, tokens: int = 1) -> Verdict:
+        """A pass of `tokens` tokens needs the experts `ids` (strictly ascending) of `layer`.
+
+        `uses` says how many of the tokens chose each; 1 where it is not given."""
+        wanted = np.asarray(ids, np.intp)
+        if (wanted[1:] <= wanted[:-1]).any():
+            raise ValueError(f"layer {layer}: expert ids must be strictly ascending, found {wanted.tolist()}")
+        row = self._rows[layer]
+        resident, score = self._resident[row], self._score[row]
+        hit = resident[wanted]
+        self._visit(row, wanted, 1.0 if uses is None else np.asarray(uses, np.float64), tokens)
+        resident[wanted] = False  # out of the queue for now, so that none of them is displaced
+        self._requeue(row)
+        misses = wanted[~hit]
+        admitted = self._admit(misses, score[misses]) if self.capacity else {}
+        resident[wanted[hit]] = True
+        resident[list(admitted)] = True
+        self._requeue(row)
+        return Verdict(wanted[hit].tolist(), misses.tolist(), {expert: admitted[expert] for expert in sorted(admitted)})
+
+    def forget(self, layer: int, expert: int) -> None:
+        """An admitted expert could not be read: its slot is empty again."""
+        row = self._rows[layer]
+        if self._resident[row, expert]:
+            self._resident[row, expert] = False
+            self._count -= 1
+            self._requeue(row)
+
+    def resize(self, capacity: int) -> list[Key]:
+        """Change the capacity between two requests; returns the experts that had to go, the least valuable first."""
+        self.capacity, gone = capacity, []
+        while self._count > capacity:
+            gone.append(self._displace(min(range(len(self.layers)), key=self._lowest.__getitem__)))
+            self._count -= 1
+        return gone
+
+    def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
+        """Bring the scores of one layer up to date: `wanted` are used now."""
+        raise NotImplementedError
+
+    def _admit(self, misses: npt.NDArray[np.intp], scores: Array) -> dict[int, Key | None]:
+        admitted: dict[int, Key | None] = {}
+        order = np.argsort(-scores, kind="stable")
+        for expert, score in zip(misses[order].tolist(), scores[order].tolist(), strict=True):
+            if score == -math.inf:
+                break
+            if self._count < self.capacity:
+                self._count += 1
+                admitted[expert] = None
+                continue
+            lowest = min(self._lowest)
+            if lowest >= score:  # equal is not better, and a resident expert is due sooner
+                break
+            admitted[expert] = self._displace(self._lowest.index(lowest))
+        return admitted
+
+    def _displace(self, row: int) -> Key:
+        queue = self._queues[row]
+        _, expert = queue.pop()
+        self._resident[row, expert] = False
+        self._lowest[row] = queue[-1][0] if queue else math.inf
+        return self.layers[row], expert
+
+    def _requeue(self, row: int) -> None:
+        experts = np.flatnonzero(self._resident[row])
+        scores = self._score[row, experts]
+        order = np.argsort(-scores, kind="stable")
+        self._queues[row] = queue = list(zip(scores[order].tolist(), experts[order].tolist(), strict=True))
+        self._lowest[row] = queue[-1][0] if queue else math.inf
+
+
+class Lru(Policy):
+    """The most recently used stay. Of use only above one token's set."""
+
+    name = "lru"
+
+    def __init__(self, capacity: int, layers: Sequence[int], experts: int) -> None:
+        super().__init__(capacity, layers, experts)
+        self._clock = 0
+
+    def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
+        self._score[row, wanted] = np.arange(self._clock, self._clock + len(wanted))
+        self._clock += len(wanted)
+
+
+class Layered(Lru):
+    """A fixed set of the deepest layers, as many as get `SLOTS` slots each; among their experts the most recently used stay.
+
+    Deep layers repeat themselves most from token to token. 20 slots hold one token's 16 and a little history.
+    """
+
+    name = "layered"
+    SLOTS = 20
+
+    def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
+        if row >= len(self.layers) - max(1, self.capacity // min(self.SLOTS, self.experts)):
+            super()._visit(row, wanted, uses, tokens)
+
+
+class Lfu(Policy):
+    """The most often used stay; old uses fade with a memory of about `MEMORY` tokens, and a rarer expert is not admitted."""
+
+    name = "lfu"
+    MEMORY = 256
+
+    def __init__(self, capacity: int, layers: Sequence[int], experts: int) -> None:
+        super().__init__(capacity, layers, experts)
+        self._score.fill(0)
+
+    def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
+        self._score[row] *= (1 - 1 / self.MEMORY) ** tokens
+        self._score[row, wanted] += uses
+
+
+class Forecast(Policy):
+    """Those stay that their layer is likeliest to ask for at its next visit: the default.
+
+    The forecast is a linear regression, one per layer, learned while running. Its three inputs are an expert's rate of use
+    at the last visit, over the last few and over about the last hundred; its target is the use at the next visit. Where a
+    layer repeats itself recency gets the weight, where it does not frequency does, and layers that can be foretold best get
+    the most slots. `START` are the weights before anything is known, worth `TRUST` visits: rounded from the released trace,
+    and the same for every size. It keeps 2.2 MB of state for K3.
+    """
+
+    name = "forecast"
+    FADE = np.array([0.0, 0.8, 0.99])  # what is left of a use after one more token: the three memories
+    PRIOR = np.array([0.01, 0.01, 8.0])  # tokens without a use that stand before the first: one early use is not yet a habit
+    START = np.array([0.2, 0.06, 0.3])
+    TRUST = np.diag([48.0, 48.0, 6.0])  # three visits of 16 experts; the long-term rates are small numbers
+    LEARN = 0.99  # what is left of an observation after one more visit
+
+    def __init__(self, capacity: int, layers: Sequence[int], experts: int) -> None:
+        super().__init__(capacity, layers, experts)
+        rows = len(self.layers)
+        self._used = np.zeros((rows, 3, experts))  # faded counts
+        self._seen = np.zeros((rows, 3))  # what a use by every token would have added up to
+        self._moments = np.zeros((rows, 3, 3))  # sums of rate x rate and of rate x use
+        self._products = np.zeros((rows, 3))
+
+    def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
+        used, seen, moments, products = self._used[row], self._seen[row], self._moments[row], self._products[row]
+        share = uses / tokens
+        if seen[0]:
+            rates = used / (seen + self.PRIOR)[:, None]
+            moments *= self.LEARN
+            moments += rates @ rates.T
+            products *= self.LEARN
+            products += (rates[:, wanted] * share).sum(axis=1)
+        left = self.FADE**tokens
+        gain = (1 - left) / (1 - self.FADE)  # the uses of a pass count as spread evenly over its tokens
+        used *= left[:, None]
+        used[:, wanted] += gain[:, None] * share
+        seen *= left
+        seen += gain
+        weights = np.linalg.solve(self.TRUST + moments, self.TRUST @ self.START + products)
+        self._score[row] = (weights / (seen + self.PRIOR)) @ used
+
+
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Forecast, Layered, Lfu, Lru)}
+DEFAULT = Forecast.name
+
+
+def make_policy(name: str, capacity: int, layers: Sequence[int], experts: int) -> Policy:
+    """A fresh policy by name, with an empty cache of `capacity` experts."""
+    return POLICIES[name](capacity, layers, experts)

@@ -1,0 +1,160 @@
+"""Trace files: what is written comes back, the structure is found again, malformed files are refused with all that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lilliput.errors import InputError
+from lilliput.trace import Request, Trace, TraceWriter, read_trace
+
+EXPERTS, TOP_K = 20, 4
+
+
+def chosen(tokens: int) -> st.SearchStrategy[list[list[int]]]:
+    token = st.lists(st.integers(0, EXPERTS - 1), min_size=TOP_K, max_size=TOP_K, unique=True)
+    return st.lists(token, min_size=tokens, max_size=tokens)
+
+
+passes = st.lists(st.integers(1, 3).flatmap(lambda tokens: st.lists(chosen(tokens), min_size=3, max_size=3)), min_size=1, max_size=6)
+
+
+def pairs(path: Path, *values: tuple[int, int]) -> Path:
+    path.write_bytes(np.array(values, "<i4").tobytes())
+    return path
+
+
+@settings(max_examples=50, deadline=None)
+@given(recorded=passes)
+def test_what_is_written_comes_back(recorded: list[list[list[list[int]]]], tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("trace") / "run.trace"
+    with TraceWriter(path) as writer:
+        for one in recorded:
+            for layer, ids in zip((1, 2, 5), one, strict=True):
+                writer.routed(layer, np.array(ids, np.int32), np.ones(1, np.float32))
+    trace = read_trace(path, TOP_K)
+    assert trace.layers == (1, 2, 5)
+    assert trace.tokens == sum(len(one[0]) for one in recorded)
+    assert trace.experts == 1 + max(expert for one in recorded for layer in one for token in layer for expert in token)
+    assert len(trace.passes) == len(recorded)
+    for one, was in zip(trace.passes, recorded, strict=True):
+        for request, ids in zip(one, was, strict=True):
+            flat = [expert for token in ids for expert in token]
+            assert request.chosen.tolist() == [sorted(token) for token in ids]
+            assert request.ids.tolist() == sorted(set(flat))
+            assert request.uses.tolist() == [flat.count(expert) for expert in sorted(set(flat))]
+
+
+def test_the_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    writer = TraceWriter(path)
+    writer.routed(1, np.array([[3, 1]], np.int32))
+    assert not path.exists()
+    writer.close()
+    writer.close()
+    assert path.read_bytes() == np.array([[1, 1], [1, 3]], "<i4").tobytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.trace"]
+
+
+def test_an_interrupted_run_keeps_its_trace(tmp_path: Path) -> None:
+    def run() -> None:
+        with TraceWriter(tmp_path / "a.trace") as writer:
+            writer.routed(1, np.array([[1, 3]], np.int32))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert read_trace(tmp_path / "a.trace", 2).tokens == 1
+
+
+def test_an_abandoned_pass_is_a_pass(tmp_path: Path) -> None:
+    trace = read_trace(pairs(tmp_path / "t", (1, 0), (2, 0), (1, 5), (1, 6), (2, 6), (2, 7), (1, 1)), top_k=1)
+    assert [[(r.layer, r.tokens) for r in one] for one in trace.passes] == [[(1, 1), (2, 1)], [(1, 2), (2, 2)], [(1, 1)]]
+
+
+def test_one_layer_alone_is_one_token_a_pass(tmp_path: Path) -> None:
+    trace = read_trace(pairs(tmp_path / "t", (4, 0), (4, 1), (4, 1), (4, 2)), top_k=2)
+    assert [one[0].chosen.tolist() for one in trace.passes] == [[[0, 1]], [[1, 2]]]
+
+
+def test_keys_are_each_expert_once_per_request() -> None:
+    trace = Trace([[Request(1, np.array([[2, 0], [0, 3]], np.int32)), Request(6, np.array([[0, 1], [0, 1]], np.int32))]])
+    assert trace.experts == 4
+    assert trace.keys.tolist() == [0, 2, 3, 4, 5]
+    assert Trace([]).keys.tolist() == []
+
+
+def token(*ids: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
+    return np.array([ids], np.int32)
+
+
+def test_unrolling_leaves_out_prefixes_that_are_computed_again() -> None:
+    a, b, c = token(0, 1), token(2, 3), token(4, 5)
+    x, y, z = token(7, 8), token(1, 9), token(0, 9)
+    growing = Trace(
+        [
+            [Request(1, np.concatenate([a, b])), Request(2, np.concatenate([x, y]))],
+            [Request(1, np.concatenate([a, b, c])), Request(2, np.concatenate([x, y, z]))],
+        ]
+    )
+    assert [[r.chosen.tolist() for r in one] for one in growing.unrolled().passes] == [
+        [[[0, 1]], [[7, 8]]],
+        [[[2, 3]], [[1, 9]]],
+        [[[4, 5]], [[0, 9]]],
+    ]
+
+
+def test_unrolling_keeps_tokens_that_only_look_alike() -> None:
+    """A decoded token that asks for what the one before it asked for is a token; so is a prompt that differs in one layer."""
+    same = [Request(1, token(0, 1)), Request(2, token(7, 8))]
+    assert len(Trace([same, same]).unrolled().passes) == 2
+    other = [Request(1, np.concatenate([token(0, 1)] * 2)), Request(2, np.concatenate([token(7, 9)] * 2))]
+    assert len(Trace([same, other]).unrolled().passes) == 3
+
+
+def test_the_released_trace(shared_data: Path) -> None:
+    trace = read_trace(shared_data / "k3-expert-trace.bin")
+    assert [one[0].tokens for one in trace.passes] == [5, 6, 7, 8, 9, 10, 11, 12]
+    assert trace.layers == tuple(range(1, 93))
+    assert trace.unrolled().tokens == 12
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([(1, 0), (1, 1), (1, 2)], r"layer 1 from pair 0: needed a multiple of top_k = 2 pairs, found 3"),
+        ([(1, 0), (1, 1), (2, 4), (2, 4)], r"layer 2, token at pair 2: needed 2 different experts, found an expert twice"),
+        ([(1, 0), (1, -1)], r"pair 1: needed a layer from 0 and an expert from 0 to 65535, found \(1, -1\)"),
+        ([(-1, 0), (1, 1)], r"pair 0: needed a layer from 0 .*, found \(-1, 0\)"),
+        ([(1, 0), (1, 70000)], r"found \(1, 70000\)"),
+        ([(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)], r"pass 0: needed the same number of tokens in every layer, found 1 and 2"),
+    ],
+)
+def test_malformed_pairs(tmp_path: Path, values: list[tuple[int, int]], found: str) -> None:
+    with pytest.raises(InputError, match=found) as caught:
+        read_trace(pairs(tmp_path / "t", *values), top_k=2)
+    assert str(tmp_path / "t") in str(caught.value)
+
+
+def test_all_complaints_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        read_trace(pairs(tmp_path / "t", (1, 0), (2, 1), (2, 1), (3, 0)), top_k=2)
+    assert len(caught.value.problems) == 3
+    assert "--top-k" in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x01\x00\x00\x00\x05\x00\x00\x00\x01\x00\x00"])
+def test_a_file_of_the_wrong_length(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "t").write_bytes(raw)
+    with pytest.raises(InputError, match=rf"length: needed a positive multiple of 8 bytes: .*found {len(raw)} bytes"):
+        read_trace(tmp_path / "t")
+
+
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_no_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="needed a trace file that can be read"):
+        read_trace(tmp_path / name)
