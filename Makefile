@@ -1,10 +1,11 @@
 # Everything a contributor or CI runs. Each target makes .venv and builds what it needs.
 PYTHON ?= python3
 VENV := .venv
+export OPENBLAS_NUM_THREADS := 1  # numpy's own threads, which only tests use, would fight over the cores with the test runners
 BIN := $(VENV)/bin
 BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
-.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 clean
+.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,13 +27,13 @@ ladder: $(BUILD_STAMP)
 	$(BIN)/python -m pytest -n 2 -m ladder
 	$(BIN)/python tools/exhaustive_functions.py
 
-acceptance: $(BUILD_STAMP) test-aarch64 test-sanitize
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[plot]' libcachesim==0.3.5
+acceptance: $(BUILD_STAMP) test-aarch64 test-baseline test-sanitize
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group acceptance
 	tools/test_wheel.sh
 	$(BIN)/python -m pytest -m acceptance
 
 lint: $(BUILD_STAMP)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lint]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -48,6 +49,9 @@ test-sanitize:
 
 test-aarch64:
 	tools/test_aarch64.sh
+
+test-baseline:
+	tools/test_baseline.sh
 
 clean:
 	rm -rf build $(VENV)

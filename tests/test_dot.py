@@ -340,6 +340,7 @@ def test_the_callers_rounding_mode_does_not_matter(mode: int, threads: int) -> N
 
 
 X, Y, W = np.zeros((2, 6), F), np.zeros((2, 5), F), np.zeros(48, np.uint8)
+Q = np.zeros((1, 4, 6), F)
 
 
 @pytest.mark.parametrize(
@@ -356,6 +357,12 @@ X, Y, W = np.zeros((2, 6), F), np.zeros((2, 5), F), np.zeros(48, np.uint8)
         (lambda: _core.absorb_query(X[None], X[None], W, "bf16", 7, 1), "q: needed at least n = 7 values per head, found float32 ["),
         (lambda: _core.absorb_query(X[None], X[None], W, "q8", 2, 1), "kind: needed `bf16` or `k12`, found `q8`"),
         (lambda: _core.absorb_value(X[None], X[None], W, "bf16", 2, 1), "o: needed float32 [1, 2, 1], found float32 [1, 2, 6]"),
+        (
+            lambda: _core.matmul_bf16(Y, X, W[:0], 2**63, 0),
+            "rows: needed a matrix that fits the address space, found 9223372036854775808 x 6",
+        ),
+        (lambda: _core.absorb_query(Q, Q, W[:0], "bf16", 2, 2**62 - 2), "rows: needed a matrix that fits the address space, found 4 x "),
+        (lambda: _core.absorb_query(Q, Q, W[:0], "bf16", 2, 2**64 - 1), "v: needed a number of rows"),
         (lambda: _core.use_isa("avx1024"), "instruction set: needed one of "),
         (lambda: _core.set_threads(0), "threads: needed at least 1, found 0"),
         (lambda: _core.set_threads(-3), "threads: needed at least 1, found 0"),

@@ -162,6 +162,7 @@ void set_threads(size_t n, size_t least_work) {
 }
 
 size_t threads() { return wanted.load(std::memory_order_relaxed); }
+size_t least_work() { return worth_splitting.load(std::memory_order_relaxed); }
 
 void detail::parallel(size_t tasks, size_t work, void (*body)(void*, size_t, size_t), void* context) {
   if (tasks == 0) return;

@@ -12,6 +12,7 @@ constexpr size_t kWorthSplitting = 65536;
 // `least_work` replaces kWorthSplitting: tests pass 0, so that small shapes are split as well. Throws std::invalid_argument for n = 0.
 void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
+size_t least_work();
 
 namespace detail {
 void parallel(size_t tasks, size_t work, void (*body)(void* context, size_t begin, size_t end), void* context);

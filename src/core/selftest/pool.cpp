@@ -26,6 +26,19 @@ void every_task_once(size_t tasks) {
   expect(ranges <= threads() && (ranges > 0 || tasks == 0), "wrong number of ranges");
 }
 
+void little_work_stays_here() {
+  const auto here = std::this_thread::get_id();
+  set_threads(threads(), 1000);
+  size_t ranges = 0;
+  bool same = true;
+  parallel_for(99, 10, [&](size_t, size_t) {
+    ranges++;
+    same = same && std::this_thread::get_id() == here;
+  });
+  set_threads(threads(), 0);
+  expect(ranges == 1 && same, "little work woke the workers");
+}
+
 void an_exception_ends_the_call(size_t from) {
   std::atomic<size_t> ended{0};
   bool caught = false;
@@ -70,13 +83,14 @@ void callers_take_turns() {
 
 void check_pool() {
   struct Restore {
-    size_t n = threads();
-    ~Restore() { set_threads(n); }
+    size_t n = threads(), least = least_work();
+    ~Restore() { set_threads(n, least); }
   } restore;
   for (const size_t n : {1, 2, 3, 5, 2}) {
     set_threads(n, 0);
     for (const size_t tasks : {0, 1, 2, 3, 7, 1000}) every_task_once(tasks);
     for (const size_t from : {0, 31, 63}) an_exception_ends_the_call(from);
+    little_work_stays_here();
     nested_calls_run_in_place();
     callers_take_turns();
   }
