@@ -1,7 +1,8 @@
 # Everything a contributor or CI runs. Each target makes .venv and builds what it needs.
 PYTHON ?= python3
 VENV := .venv
-export OPENBLAS_NUM_THREADS := 1  # numpy's own threads, which only tests use, would fight over the cores with the test runners
+# numpy itself has threads, which only tests use: they would fight over the cores with the test runners.
+export OPENBLAS_NUM_THREADS := 1
 BIN := $(VENV)/bin
 BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
