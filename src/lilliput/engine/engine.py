@@ -126,7 +126,7 @@ class Engine:
     ) -> Iterator[Token]:
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         for n in range(1, max_tokens + 1):
-            logits = session.logits()
+            logits = session.logits(more=n < max_tokens)
             if on_logits is not None:
                 on_logits(logits)
             new = sampling.choose(logits, position=len(session.ids))
@@ -151,7 +151,7 @@ class Engine:
 
     def check_content(self) -> None:
         """Raises ContentError when a weight that was used is one no sane checkpoint holds."""
-        bad = self.weights.experts.nan_scales
+        bad = self.weights.experts.nan_scales if self.weights.experts else 0
         if bad:
             raise ContentError(
                 f"{self.directory}: {bad} MXFP4 groups had the scale byte 255 (NaN) and were taken as zero: do not use this output; "

@@ -40,13 +40,14 @@ class Session:
             self.ids.extend(int(i) for i in ids)
             self._logits = None
 
-    def logits(self) -> Array:
-        """Logits [V] of whatever follows the last id. Interrupted, the session keeps the passes that were complete."""
+    def logits(self, *, more: bool = False) -> Array:
+        """Logits [V] of whatever follows the last id; `more` says that others will be asked for next. Interrupted, the session keeps the passes that were complete."""
         if not self.ids:
             raise UsageError("the prompt is empty: needed at least one token (K3 puts none in front by itself)")
         if self._logits is None:
             pending = self.ids[self.state.position :]
-            for parts in scheduler.run(self.engine.model, [scheduler.Work(self.state, pending, [len(pending) - 1])], self.engine.chunk):
+            work = scheduler.Work(self.state, pending, [len(pending) - 1])
+            for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):
                 for part in parts:
                     if len(part.span.logits):
                         self._logits = part.span.logits[-1]

@@ -40,13 +40,15 @@ class Model:
         self.final_norm = weights.resident["model.norm.weight"]
         self.head = Linear(weights, HEAD, config.vocab_size)
 
-    def forward(self, spans: Sequence[Span]) -> None:
+    def forward(self, spans: Sequence[Span], *, more: bool = False) -> None:
         """One pass over the new tokens of all spans: fills in their `hidden`, `logits` and `change`; commits nothing.
+
+        `more`: another pass will follow at once, so its first weights are read ahead.
 
         Raises NumericError when a router or output logit is not finite.
         """
         batch = Batch(spans)
-        self.weights.begin_pass()
+        self.weights.begin_pass(head=bool(batch.asked()), more=more)
         eps = self.config.rms_norm_eps
         stream = Stream(self.weights.embed(batch.ids), self.config.attn_res_block_size)
         for layer in self.layers:
