@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput import _core
+from lilliput.errors import LilliputError
 from lilliput.weights.checkpoint import ExpertTable
 from lilliput.weights.disk import Disk
 from lilliput.weights.layout import ExpertSpec
@@ -153,8 +154,12 @@ class Experts:
     def wait(self, layer: int, expert: int, landing: _Landing) -> None:
         if not self.is_there(landing):
             self.stats.waits += 1
-        while landing.tickets:  # a ticket leaves the list only once it is answered: what is left is cancelled
-            self.stats.waited_s += self._disk.wait(landing.tickets[0], f"expert {expert} of layer {layer}")
+        while landing.tickets:  # a ticket leaves the list once it is answered, not by an interrupt: what is left is cancelled
+            try:
+                self.stats.waited_s += self._disk.wait(landing.tickets[0], f"expert {expert} of layer {layer}")
+            except LilliputError:
+                landing.tickets.pop(0)
+                raise
             landing.tickets.pop(0)
 
     def cancel(self, landing: _Landing) -> None:
