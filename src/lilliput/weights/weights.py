@@ -68,13 +68,10 @@ class Weights:
 
     @staticmethod
     def _entries(checkpoint: Checkpoint, layout: Layout) -> list[TapeEntry]:
-        names = [spec.name for spec in layout.tape()]
-        if HEAD not in names:
-            names.append(HEAD)  # tied: the head's pieces point at the embedding
-        return [
-            tape_entry(name, checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING]), whole=name.endswith(".kv_b_proj.weight"))
-            for name in names
-        ]
+        names = [spec.name for spec in layout.tape() if spec.name != HEAD]
+        entries = [tape_entry(name, checkpoint.tensors[name], whole=name.endswith(".kv_b_proj.weight")) for name in names]
+        head = checkpoint.tensors.get(HEAD, checkpoint.tensors[EMBEDDING])  # tied: the head's pieces point at the embedding
+        return [*entries, tape_entry(HEAD, head)]
 
     def begin_pass(self) -> None:
         self.tape.rewind()
