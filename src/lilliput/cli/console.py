@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from lilliput.engine.engine import Engine
+from lilliput.machine.replacing import replacing
 
 SLOW_PASS = 1.0  # seconds after which a pass shows its progress
 
@@ -99,10 +101,13 @@ def write_json(file: str | None, report: dict[str, Any]) -> None:
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
         return
-    path = Path(file).expanduser()
-    temporary = path.with_name(path.name + f".{os.getpid()}.partial")
-    try:
-        temporary.write_bytes(raw)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(Path(file).expanduser()) as out:
+        out.write(raw)
+
+
+def write_npy(path: Path, shape: tuple[int, int], blocks: Iterable[npt.NDArray[np.float32]]) -> None:
+    """Write blocks of rows, one after the other, as one .npy file of this shape, all or nothing."""
+    with replacing(path) as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for block in blocks:
+            out.write(np.ascontiguousarray(block).data)

@@ -12,14 +12,13 @@ import click
 import numpy as np
 
 from lilliput.cli import options
-from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.cli.main import Terminated, exit_code_of
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
 from lilliput.engine.report import facts, peak_rss
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
-from lilliput.errors import UsageError
 
 
 @click.command()
@@ -81,8 +80,8 @@ def generate(
         interrupt = run.collect(max_tokens, sampling, stop)
         if session_file is not None:
             session.save(Path(session_file).expanduser())
-        if logits_file is not None:
-            _save_logits(logits_file, run.logits)
+        if logits_file is not None and run.logits:  # an interrupt before the first token leaves none
+            write_npy(Path(logits_file).expanduser(), (len(run.logits), engine.config.vocab_size), [row[None] for row in run.logits])
         write_json(json_file, run.report(model, prompt_ids, sampling, opened - began))
         run.closing_line(sampling, interrupt)
         if interrupt is None:
@@ -154,10 +153,3 @@ class Run:
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
-
-
-def _save_logits(file: str, rows: list[np.ndarray[Any, np.dtype[np.float32]]]) -> None:
-    if not rows:
-        raise UsageError("--logits: no token was generated, so there are no logits to save")
-    with Path(file).expanduser().open("wb") as out:
-        np.save(out, np.stack(rows))

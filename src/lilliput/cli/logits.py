@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-import numpy as np
-import numpy.typing as npt
 
 from lilliput.cli import options
-from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts, peak_rss
@@ -48,28 +45,15 @@ def logits(
         with terminal.pass_progress(engine):
             if every:
                 shape = (len(tokens), engine.config.vocab_size)
-                _write_npy(path, shape, engine.logits(tokens))
+                write_npy(path, shape, engine.logits(tokens))
             else:
                 session = engine.session()
                 session.append(tokens)
                 shape = (1, engine.config.vocab_size)
-                _write_npy(path, shape, iter([session.logits()[None]]))
+                write_npy(path, shape, [session.logits()[None]])
                 engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
-
-
-def _write_npy(path: Path, shape: tuple[int, int], blocks: Iterator[npt.NDArray[np.float32]]) -> None:
-    """Stream blocks of rows into a .npy file that appears only when complete."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for block in blocks:
-                out.write(np.ascontiguousarray(block).data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @click.command()

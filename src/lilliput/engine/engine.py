@@ -11,7 +11,6 @@ from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from lilliput import _core
 from lilliput.engine import scheduler
@@ -20,6 +19,7 @@ from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
+from lilliput.machine.memory import available_memory
 from lilliput.machine.threads import default_threads
 from lilliput.model.config import Config, eos_ids, read_config
 from lilliput.model.layout import layout
@@ -191,5 +191,5 @@ def first_layers(config: Config, layers: int | None) -> Config:
 
 def _fits_in_memory(wanted: Layout) -> bool:
     experts = wanted.experts
-    total = sum(spec.nbytes for spec in wanted.tape()) + (len(experts.layers) * experts.num_experts * experts.nbytes if experts else 0)
-    return bool(total <= RESIDENT_SHARE * psutil.virtual_memory().available)
+    total = sum(spec.nbytes for spec in wanted.tape()) + (experts.count * experts.nbytes if experts else 0)
+    return total <= RESIDENT_SHARE * available_memory()

@@ -9,7 +9,7 @@ import msgspec
 
 from lilliput.errors import CheckpointError, Problem, UsageError
 from lilliput.machine.places import cache_directory
-from lilliput.synth import write_synthetic
+from lilliput.synth import SIDE_FILE, write_synthetic
 
 DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
 
@@ -39,7 +39,7 @@ class _SynthFile(msgspec.Struct):
 
 def usable_ids(directory: Path) -> int | None:
     """How many embedding rows of a sparse synthetic checkpoint are real; None for every other checkpoint."""
-    path = directory / "synth.json"
+    path = directory / SIDE_FILE
     if not path.exists():
         return None
     try:

@@ -6,7 +6,6 @@ Written to a temporary name, synced, renamed: a killed writer leaves nothing tha
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem
+from lilliput.machine.replacing import replacing
 from lilliput.model.config import Config
 from lilliput.model.state import KdaState, MlaState, State
 from lilliput.weights.safetensors import Header, read_header
@@ -53,17 +53,10 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
         at += array.nbytes
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            out.write(struct.pack("<Q", len(header)) + header)
-            for array in tensors.values():
-                out.write(_bytes(array))
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as out:
+        out.write(struct.pack("<Q", len(header)) + header)
+        for array in tensors.values():
+            out.write(_bytes(array))
 
 
 class _About(msgspec.Struct):
@@ -126,24 +119,25 @@ def _tensors(state: State) -> Iterator[tuple[str, AnyArray]]:
 
 
 def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
-    def take(name: str, shape: tuple[int, ...] | None) -> AnyArray:
+    def take(name: str, dtype: str, shape: tuple[int, ...] | None = None) -> AnyArray:
         array = tensors.get(name)
-        if array is None or (shape is not None and array.shape != shape):
-            found = "nothing" if array is None else str(array.shape)
-            raise InputError([Problem(path, name, str(shape or "a vector"), found)], "The file is damaged: start the session anew.")
+        good = array is not None and array.dtype == DTYPES[dtype] and (array.ndim == 1 if shape is None else array.shape == shape)
+        if array is None or not good:
+            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            raise InputError([Problem(path, name, f"{dtype} {shape or 'vector'}", found)], "The file is damaged: start the session anew.")
         return array
 
     state = State(config)
-    state.ids = take("ids", None).tolist()
+    state.ids = take("ids", "I64").tolist()
     for index, layer in enumerate(state.layers):
         if isinstance(layer, KdaState):
-            layer.s = take(f"layer.{index}.s", layer.s.shape)
-            layer.tails = [take(f"layer.{index}.tail.{n}", tail.shape) for n, tail in zip("qkv", layer.tails, strict=True)]
+            layer.s = take(f"layer.{index}.s", "F32", layer.s.shape)
+            layer.tails = [take(f"layer.{index}.tail.{n}", "F32", tail.shape) for n, tail in zip("qkv", layer.tails, strict=True)]
         else:
             assert isinstance(layer, MlaState)
-            layer.write(0, take(f"layer.{index}.latents", (state.position, layer.width)))
-    logits = take("logits", (config.vocab_size,)) if "logits" in tensors else None
-    return Saved(state, take("pending", None).tolist(), logits)
+            layer.write(0, take(f"layer.{index}.latents", "F32", (state.position, layer.width)))
+    logits = take("logits", "F32", (config.vocab_size,)) if "logits" in tensors else None
+    return Saved(state, take("pending", "I64").tolist(), logits)
 
 
 def _bytes(array: AnyArray) -> memoryview:

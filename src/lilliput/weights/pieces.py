@@ -38,12 +38,10 @@ def cut(rows: int, columns: int, *, whole: bool, piece_bytes: int = PIECE_BYTES)
 
 def in_place(tensors: Mapping[str, TensorRef], layout: Layout, piece_bytes: int = PIECE_BYTES) -> list[PieceSpec]:
     """The tape as it lies in the shards: bf16 rows, in the order of use, the head last (tied: the embedding's rows)."""
-    names = [spec.name for spec in layout.tape()]
-    if HEAD not in names:
-        names.append(HEAD)
+    names = [spec.name for spec in layout.tape() if spec.name != HEAD]
     specs = []
-    for name in names:
-        tensor = tensors.get(name) or tensors[EMBEDDING]
+    for name in [*names, HEAD]:
+        tensor = tensors[EMBEDDING if name == HEAD and HEAD not in tensors else name]
         rows, columns = tensor.shape
         for row, n in cut(rows, columns, whole=is_held(name), piece_bytes=piece_bytes):
             offset = tensor.offset + 2 * columns * row
