@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,13 +15,16 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts, peak_rss
+from lilliput.machine.output import replacing
 
 
 @click.command()
 @click.argument("model")
 @options.prompt_source
 @click.option("--all", "every", is_flag=True, help="Logits at every position, not only the last.")
-@click.option("-o", "--output", required=True, metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes.")
+@click.option(
+    "-o", "--output", required=True, type=options.Output(), metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes."
+)
 @options.machine
 @options.reporting
 def logits(
@@ -44,7 +46,7 @@ def logits(
     source = options.read_prompt(prompt, prompt_file, ids)
     with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
         tokens = engine.encode(source) if isinstance(source, str) else source
-        path = Path(output).expanduser()
+        path = Path(output)
         with terminal.pass_progress(engine):
             if every:
                 shape = (len(tokens), engine.config.vocab_size)
@@ -61,26 +63,21 @@ def logits(
 
 def _write_npy(path: Path, shape: tuple[int, int], blocks: Iterator[npt.NDArray[np.float32]]) -> None:
     """Stream blocks of rows into a .npy file that appears only when complete."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for block in blocks:
-                out.write(np.ascontiguousarray(block).data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for block in blocks:
+            out.write(np.ascontiguousarray(block).data)
 
 
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=options.Input())
+@click.argument("b", type=options.Input())
 @click.option("--atol", type=float, default=0.0, show_default=True, help="Largest absolute difference that passes.")
 @click.option("--rtol", type=float, default=0.0, show_default=True, help="Largest difference relative to B that passes.")
 @options.json_option
 def compare(a: Path, b: Path, atol: float, rtol: float, json_file: str | None) -> None:
     """Compare two arrays of logits; exit code 1 where they differ by more than --atol + --rtol · |B|."""
-    comparison = compare_files(a.expanduser(), b.expanduser(), atol, rtol)
+    comparison = compare_files(a, b, atol, rtol)
     write_json(json_file, {"command": "compare", "a": str(a), "b": str(b), **asdict(comparison)})
     if json_file != "-":
         click.echo("\n".join(_lines(comparison)))

@@ -6,7 +6,6 @@ Written to a temporary name, synced, renamed: a killed writer leaves nothing tha
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem
+from lilliput.machine.output import replacing
 from lilliput.model.config import Config
 from lilliput.model.state import KdaState, MlaState, State
 from lilliput.weights.safetensors import Header, read_header
@@ -53,17 +53,10 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
         at += array.nbytes
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            out.write(struct.pack("<Q", len(header)) + header)
-            for array in tensors.values():
-                out.write(_bytes(array))
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as out:
+        out.write(struct.pack("<Q", len(header)) + header)
+        for array in tensors.values():
+            out.write(_bytes(array))
 
 
 class _About(msgspec.Struct):

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from lilliput.errors import CheckpointError
+from lilliput.errors import CheckpointError, UsageError
+from lilliput.machine.places import cache_directory
 from lilliput.weights.catalogue import ExpertTable, Stock, TensorRef
 from lilliput.weights.layout import Layout
 from lilliput.weights.shards import INDEX, Shards, find_shards, locate
@@ -41,17 +42,6 @@ class _Contents(msgspec.Struct):
     padding: int
 
 
-def cache_directory() -> Path | None:
-    """Where sidecars go; None where there is no home. Not made here."""
-    try:
-        if named := os.environ.get("LILLIPUT_CACHE"):
-            return Path(named).expanduser()
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "lilliput"
-    except RuntimeError:
-        return None
-
-
 def stamp(path: Path) -> Stamp:
     """What tells one state of a file from another without reading it."""
     status = path.stat()
@@ -72,7 +62,7 @@ class Sidecar:
     def __init__(self, directory: Path, layout: Layout) -> None:
         self.directory, self.layout = directory.resolve(), layout
         self._layout_digest = layout_digest(layout)
-        cache = cache_directory()
+        cache = _cache_directory()
         if cache is not None and _real(cache).is_relative_to(self.directory):
             cache = None  # nothing is ever written into a checkpoint
         name = hashlib.blake2b(os.fsencode(self.directory), digest_size=16).hexdigest()
@@ -159,6 +149,13 @@ class Sidecar:
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
+
+
+def _cache_directory() -> Path | None:
+    try:
+        return cache_directory()
+    except UsageError:  # a cache that cannot be is no fault
+        return None
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
