@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from lilliput.errors import LilliputError
+from lilliput.machine import interrupts
 
 VERBS = {  # verb → module; imported only when the verb is used, so that `--help` is quick
     "generate": "generate",
@@ -123,8 +124,9 @@ def _os_error(error: OSError) -> int:
 
 
 def _say(message: str, code: int) -> int:
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in message)  # names in files can hold anything
     with suppress(OSError):
-        print(f"lilliput: {message}", file=sys.stderr)
+        print(f"lilliput: {shown}", file=sys.stderr)
     return code
 
 
@@ -133,11 +135,11 @@ def _catch_signals() -> None:
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        interrupts.deliver(KeyboardInterrupt())
 
     def terminate(_signal: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun: a second one must not disturb the saving
-        raise Terminated
+        interrupts.deliver(Terminated())
 
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, terminate)
