@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lilliput.machine.replacing import replacing
+from lilliput.machine.output import replacing
 
 
 def write(path: Path, content: bytes) -> None:

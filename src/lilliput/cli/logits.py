@@ -19,7 +19,9 @@ from lilliput.engine.report import facts, peak_rss
 @click.argument("model")
 @options.prompt_source
 @click.option("--all", "every", is_flag=True, help="Logits at every position, not only the last.")
-@click.option("-o", "--output", required=True, metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes.")
+@click.option(
+    "-o", "--output", required=True, type=options.Output(), metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes."
+)
 @options.machine
 @options.reporting
 def logits(
@@ -41,7 +43,7 @@ def logits(
     source = options.read_prompt(prompt, prompt_file, ids)
     with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
         tokens = engine.encode(source) if isinstance(source, str) else source
-        path = Path(output).expanduser()
+        path = Path(output)
         with terminal.pass_progress(engine):
             if every:
                 shape = (len(tokens), engine.config.vocab_size)
@@ -57,14 +59,14 @@ def logits(
 
 
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=options.Input())
+@click.argument("b", type=options.Input())
 @click.option("--atol", type=float, default=0.0, show_default=True, help="Largest absolute difference that passes.")
 @click.option("--rtol", type=float, default=0.0, show_default=True, help="Largest difference relative to B that passes.")
 @options.json_option
 def compare(a: Path, b: Path, atol: float, rtol: float, json_file: str | None) -> None:
     """Compare two arrays of logits; exit code 1 where they differ by more than --atol + --rtol · |B|."""
-    comparison = compare_files(a.expanduser(), b.expanduser(), atol, rtol)
+    comparison = compare_files(a, b, atol, rtol)
     write_json(json_file, {"command": "compare", "a": str(a), "b": str(b), **asdict(comparison)})
     if json_file != "-":
         click.echo("\n".join(_lines(comparison)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lilliput.machine.interrupts import held
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
@@ -47,7 +48,8 @@ def run(model: Model, work: Sequence[Work], chunk: int = CHUNK, *, more: bool = 
                 parts.append(Done(index, at, Span(w.state, w.ids[at:end], asked)))
         last = all(part.start + len(part.span.ids) == len(work[part.work].ids) for part in parts)
         model.forward([part.span for part in parts], more=more or not last)
-        for part in parts:
-            part.span.commit()
-            done[part.work] += len(part.span.ids)
-        yield parts
+        with held():  # until the caller, too, has taken note
+            for part in parts:
+                part.span.commit()
+                done[part.work] += len(part.span.ids)
+            yield parts

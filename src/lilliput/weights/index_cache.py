@@ -62,10 +62,7 @@ class Sidecar:
     def __init__(self, directory: Path, layout: Layout) -> None:
         self.directory, self.layout = directory.resolve(), layout
         self._layout_digest = layout_digest(layout)
-        try:
-            cache: Path | None = cache_directory()
-        except UsageError:
-            cache = None
+        cache = _cache_directory()
         if cache is not None and _real(cache).is_relative_to(self.directory):
             cache = None  # nothing is ever written into a checkpoint
         name = hashlib.blake2b(os.fsencode(self.directory), digest_size=16).hexdigest()
@@ -152,6 +149,13 @@ class Sidecar:
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
+
+
+def _cache_directory() -> Path | None:
+    try:
+        return cache_directory()
+    except UsageError:  # a cache that cannot be is no fault
+        return None
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:
