@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from models import all_logits, build_model
+from models import STORAGES, all_logits, build_model
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 from lilliput import _core
@@ -27,6 +27,8 @@ from lilliput.model import state_file
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
+
+SMALL_PIECES = 8192  # bytes: several pieces a matrix even in a tiny model
 
 Variant = dict[str, Any]
 Feed = Callable[[Model, Sequence[int]], np.ndarray]
@@ -99,7 +101,7 @@ def axes() -> dict[str, list[Any]]:
     return {
         "feed": list(FEEDS),
         "storage": ["bf16", "k12"],
-        "resident": [True, False],
+        "memory": list(STORAGES),
         "threads": [1, 2, 3],
         "isa": _core.isas(),
         "numpy": ["plain", "masked"],
@@ -110,10 +112,6 @@ def base() -> Variant:
     return {axis: values[0] for axis, values in axes().items()} | {"isa": _core.isas()[-1]}
 
 
-def possible(variant: Variant) -> bool:
-    return variant["storage"] == "bf16" or variant["resident"]  # the forced packing lives in memory
-
-
 def singles() -> Iterator[Variant]:
     """Every axis alone."""
     for axis, values in axes().items():
@@ -122,7 +120,7 @@ def singles() -> Iterator[Variant]:
 
 def product() -> Iterator[Variant]:
     names = list(axes())
-    yield from filter(possible, (dict(zip(names, values, strict=True)) for values in itertools.product(*axes().values())))
+    yield from (dict(zip(names, values, strict=True)) for values in itertools.product(*axes().values()))
 
 
 def pairwise() -> list[Variant]:
@@ -145,9 +143,9 @@ def digest(directory: Path, ids: Sequence[int], variant: Variant, models: dict[A
     """sha256 of the logits' bytes at all positions."""
     _core.use_isa(variant["isa"])
     _core.set_threads(variant["threads"], 0)
-    key = (variant["storage"], variant["resident"])
+    key = (variant["storage"], variant["memory"])
     if key not in models:
-        models[key] = build_model(directory, resident=variant["resident"], k12=variant["storage"] == "k12")
+        models[key] = build_model(directory, variant["memory"], k12=variant["storage"] == "k12", piece_bytes=SMALL_PIECES)
     logits = FEEDS[variant["feed"]](models[key], ids)
     assert logits.shape == (len(ids), models[key].config.vocab_size)
     return hashlib.sha256(np.ascontiguousarray(logits).tobytes()).hexdigest()

@@ -1,9 +1,11 @@
-"""Models for tests: any residency, any storage, without going through Engine."""
+"""Models for tests: any way of storing the weights, without going through Engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,40 +17,69 @@ from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.files import ShardFiles
-from lilliput.weights.tape import Piece, Tape, TapeEntry
-from lilliput.weights.weights import Weights
+from lilliput.weights.layout import Layout
+from lilliput.weights.pieces import PieceSpec, in_place
+from lilliput.weights.tape import Bytes, Piece, Tape, padded
+from lilliput.weights.weights import Storage, Weights
+
+
+def in_memory(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
+    """Everything stays in memory once it was read."""
+    experts = wanted.experts
+    slots = len(experts.layers) * experts.num_experts if experts else 0
+    return Storage(frozenset(range(len(specs))), 0, slots, window=1)
+
+
+def from_disk(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
+    """As little memory as there can be: nothing pinned, a ring for the largest piece, one expert at a time."""
+    return Storage(frozenset(), max(padded(spec.nbytes) + 2 * padded(1) for spec in specs), 0, window=1)
+
+
+def half(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
+    """Every other piece pinned, a roomy ring, a few experts kept."""
+    return replace(from_disk(specs, wanted), pins=frozenset(range(0, len(specs), 2)), ring_bytes=8 << 20, expert_slots=5, window=3)
+
+
+STORAGES = {"in memory": in_memory, "from disk": from_disk, "half": half}
 
 
 class K12Tape(Tape):
-    """Every piece packed to K12 in memory, however bad the packing: what a packed trunk gives the kernels."""
+    """Every piece packed to K12 as it comes by, however bad the packing: what a packed trunk gives the kernels."""
 
-    def __init__(self, shards: ShardFiles, entries: Sequence[TapeEntry]) -> None:
-        super().__init__(shards, entries, resident=True)
+    def __init__(self, disk: Any, files: Any, specs: Sequence[PieceSpec], **options: Any) -> None:
+        super().__init__(disk, files, specs, **options)
+        self._shards = ShardFiles([path for path, _ in files], [size for _, size in files])
         self._tables: dict[str, bytes] = {}
-        self._packed: dict[tuple[str, int], Piece] = {}
+        self._packed: dict[tuple[str, int], Bytes] = {}
 
-    def _piece(self, entry: TapeEntry, row: int, rows: int) -> Piece:
-        if (entry.name, row) not in self._packed:
-            raw = super()._piece(entry, row, rows).data
-            data = _core.k12_encode(raw, rows, entry.shape[1], self._table(entry))
-            assert bytes(_core.k12_decode(data, rows, entry.shape[1])) == bytes(raw)
-            self._packed[entry.name, row] = Piece(row, rows, "k12", data)
-        return self._packed[entry.name, row]
+    def _piece(self, spec: PieceSpec, data: Bytes) -> Piece:
+        if (spec.name, spec.row) not in self._packed:
+            packed = _core.k12_encode(data, spec.rows, spec.columns, self._table(spec))
+            assert bytes(_core.k12_decode(packed, spec.rows, spec.columns)) == bytes(data)
+            self._packed[spec.name, spec.row] = packed
+        return Piece(spec.row, spec.rows, "k12", self._packed[spec.name, spec.row])
 
-    def _table(self, entry: TapeEntry) -> bytes:
-        if entry.name not in self._tables:
+    def _table(self, spec: PieceSpec) -> np.ndarray:
+        if spec.name not in self._tables:
             counts = np.zeros(256, np.int64)
-            for row, rows in entry.extents():
-                _core.k12_histogram(counts, super()._piece(entry, row, rows).data)
-            self._tables[entry.name] = _core.k12_table(counts)
-        return self._tables[entry.name]
+            for other in self._specs:
+                if other.name == spec.name:
+                    _core.k12_histogram(counts, self._shards.read(other.file, other.offset, other.nbytes))
+            self._tables[spec.name] = _core.k12_table(counts)
+        return np.frombuffer(self._tables[spec.name], np.uint8)
 
 
-def build_model(directory: Path, *, resident: bool = True, k12: bool = False) -> Model:
+def build_model(directory: Path, storage: str = "in memory", *, k12: bool = False, piece_bytes: int = 4 << 20, **options: Any) -> Model:
+    """`options` replace fields of the storage, or go to Weights (`faults`)."""
     config = read_config(directory)
     wanted = layout(config)
     checkpoint = Checkpoint.open(directory, wanted, cache=False)
-    return Model(config, Weights(checkpoint, wanted, resident=resident, tape=K12Tape if k12 else None))
+    specs = in_place(checkpoint.tensors, wanted, piece_bytes)
+    faults = options.pop("faults", None)
+    chosen = replace(STORAGES[storage](specs, wanted), **options)
+    shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
+    make_tape = K12Tape if k12 else Tape
+    return Model(config, Weights(checkpoint, wanted, chosen, specs=specs, tape_files=shards, faults=faults, make_tape=make_tape))
 
 
 def all_logits(model: Model, ids: Sequence[int], chunk: int = scheduler.CHUNK, state: State | None = None) -> np.ndarray:

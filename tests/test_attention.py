@@ -132,3 +132,9 @@ def test_signed_addresses_are_fine_and_missing_blocks_are_not() -> None:
         _core.attend(np.empty((1, 2, 11), F), q, cache.addresses(), 129, 0.3)
     with pytest.raises(ValueError, match=r"^blocks: needed uint64"):
         _core.attend(o, q, cache.addresses().astype(np.float64), 129, 0.3)
+    with pytest.raises(ValueError, match=r"^start: needed"):  # start + tokens would wrap around
+        _core.attend(o, q, cache.addresses(), 2**64 - 100, 0.3)
+
+
+def test_no_heads_are_no_work() -> None:
+    _core.attend(np.empty((3, 0, 8), F), np.empty((3, 0, 10), F), Cache(3, 10).addresses(), 0, 0.3)

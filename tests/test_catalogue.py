@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from helpers_checkpoint import (
 )
 
 from lilliput.weights import checkpoint as checkpoint_module
+from lilliput.weights import safetensors_faults as faults
 
 A_LOG = "model.layers.1.self_attn.A_log"
 DIFFERENCES: dict[str, tuple[Change, str, str, str]] = {
@@ -118,7 +120,9 @@ def test_skipped_tensors(tmp_path: Path) -> None:
     extra += [("model.mtp.layers.0.x", "BF16", (3,)), ("mtp.x", "F64", (3,)), (PREFIX + "model.mtp_norm.weight", "BF16", (3,))]
     found = opened(write_checkpoint(tmp_path / "m", SMALL, change=lambda t: [*extra[::2], *t, *extra[1::2]]))
     assert len(found.tensors) == len(layout_of(SMALL).trunk)
-    assert found.skipped == opened(tmp_path / "m").skipped == len(extra)
+    parameters = sum(prod(shape) for _, _, shape in extra)
+    nbytes = sum(prod(shape) * faults.DTYPES[dtype] // 8 for _, dtype, shape in extra)
+    assert found.skipped == opened(tmp_path / "m").skipped == (len(extra), parameters, nbytes)
 
 
 TWICE: dict[str, tuple[str, str, str]] = {

@@ -209,8 +209,9 @@ def test_the_whole_release(release: tuple[Path, dict[str, int]]) -> None:
     assert found.experts is not None
     spec = found.experts.spec
     assert found.experts.file.shape == (92, 896, 6)
-    assert len(found.tensors) + found.experts.file.size + found.skipped == 497_220
-    assert (found.skipped, found.padding) == (168, 69 * 32)
+    assert len(found.tensors) + found.experts.file.size + found.skipped.tensors == 497_220
+    assert found.skipped == (168, 401_214_464 + 46_144_512, 2 * (401_214_464 + 46_144_512))  # kimi-k3.md section 12
+    assert found.padding == 69 * 32
     assert sum(prod(t.shape) for t in found.tensors.values()) + found.padding == 56_743_648_000
     assert np.array_equal(found.experts.file[:, 0, 0], np.arange(1, 93))  # layer i is in shard i + 1
     # The six tensors of an expert lie together (w1, w2, w3, each packed before its scales), and experts do not overlap.

@@ -492,3 +492,9 @@ def test_fuzz_bytes() -> None:
         except ConfigError as error:
             refusals += 1 if str(error) else 0
     assert 200 < refusals <= 1000
+
+
+def test_a_convolution_longer_than_its_kernel_is_refused_before_it_starts() -> None:
+    assert read(with_value("linear_attn_config.short_conv_kernel_size", 8)).kda.conv_kernel == 8
+    error = refused(with_value("linear_attn_config.short_conv_kernel_size", 9))
+    assert (error.what, error.needed) == ("text_config.linear_attn_config.short_conv_kernel_size", "an integer in 1..8")

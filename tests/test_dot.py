@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import platform
 import re
 import subprocess
@@ -14,6 +13,7 @@ import contract_dot as plain
 import numpy as np
 import pytest
 from contract import F, Floats, everywhere, same_bits
+from control_register import MODES, under_mode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -289,27 +289,9 @@ def test_nothing_is_read_past_the_end() -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def _with_control_register(change: Callable[[ctypes.Array[ctypes.c_char]], None], body: Callable[[], object]) -> None:
-    libm = ctypes.CDLL("libm.so.6")
-    before, changed = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
-    libm.fegetenv(before)
-    libm.fegetenv(changed)
-    change(changed)
-    assert libm.fesetenv(changed) == 0
-    try:
-        body()
-    finally:
-        after = ctypes.create_string_buffer(64)
-        libm.fegetenv(after)
-        libm.fesetenv(before)
-    assert after.raw[28:30] == changed.raw[28:30], "the caller's mode was not put back"
-
-
-@pytest.mark.parametrize("mode", [0x8040, 0x2000, 0x6000], ids=["flush subnormals", "round down", "round to zero"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_callers_rounding_mode_does_not_matter(mode: int, threads: int) -> None:
-    if platform.machine() != "x86_64" or not sys.platform.startswith("linux"):
-        pytest.skip("sets the x86-64 control register through glibc")
+def test_the_callers_rounding_mode_does_not_matter(mode: str, threads: int) -> None:
     rng = np.random.default_rng(2)
     w, x = numbers(rng, 9, 300) * F(2.0**-60), numbers(rng, 2, 300) * F(2.0**-66)
     packed, scales = rng.integers(0, 256, (9, 160), np.uint8), rng.integers(20, 60, (9, 10), np.uint8)
@@ -317,10 +299,6 @@ def test_the_callers_rounding_mode_does_not_matter(mode: int, threads: int) -> N
     expected = plain.dot(plain.from_bf16(plain.bf16(w), 9, 300), x)
     expected4 = plain.dot_mxfp4(packed, scales, x4)
     raw, y, y4 = plain.bf16(w).reshape(-1), np.empty((2, 9), F), np.empty((2, 9), F)
-
-    def change(env: ctypes.Array[ctypes.c_char]) -> None:
-        control = int.from_bytes(env.raw[28:32], "little") & ~0x6000 | mode
-        env[28:32] = control.to_bytes(4, "little")
 
     def body() -> None:
         _core.matmul_bf16(y, x, raw, 9, 0)
@@ -331,7 +309,7 @@ def test_the_callers_rounding_mode_does_not_matter(mode: int, threads: int) -> N
     try:
         for isa in _core.isas():
             _core.use_isa(isa)
-            _with_control_register(change, body)
+            under_mode(mode, body)
             same_bits(y, expected)
             same_bits(y4, expected4)
     finally:

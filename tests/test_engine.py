@@ -143,7 +143,7 @@ def test_bad_requests_are_refused_with_the_reason(engine: Engine, prompt: object
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threads": 0}, "--threads: needed at least 1, found 0"),
+        ({"threads": 0}, "--threads: needed 1 to 1024, found 0"),
         ({"isa": "mmx"}, "--isa: needed one of .*scalar.*, found mmx"),
         ({"layers": 14}, "--layers: needed 1 to 13, found 14"),
         ({"layers": 0}, "--layers"),

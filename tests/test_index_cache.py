@@ -22,9 +22,10 @@ from helpers_checkpoint import (
 )
 
 from lilliput.errors import CheckpointError
+from lilliput.machine.places import cache_directory
 from lilliput.weights import checkpoint as checkpoint_module
 from lilliput.weights import shard_index
-from lilliput.weights.index_cache import Sidecar, cache_directory
+from lilliput.weights.index_cache import Sidecar
 
 
 def sidecar_of(model: Path, config: dict[str, Any] = SMALL) -> Path:

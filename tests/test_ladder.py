@@ -11,6 +11,8 @@ from pathlib import Path
 
 import ladder
 import pytest
+from control_register import MODES, under_mode
+from models import all_logits, build_model
 
 from lilliput import _core
 
@@ -48,6 +50,14 @@ def test_pairwise_cover(oracle: Path) -> None:
 @pytest.mark.ladder
 def test_whole_product(oracle: Path) -> None:
     check(oracle, list(ladder.product()))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_callers_floating_point_mode_does_not_show(mode: str, oracle: Path) -> None:
+    _core.set_threads(1)
+    model, ids, got = build_model(oracle), oracle_ids(oracle), list[bytes]()
+    under_mode(mode, lambda: got.append(all_logits(model, ids).tobytes()))
+    assert got == [all_logits(model, ids).tobytes()]
 
 
 def test_the_cover_covers() -> None:

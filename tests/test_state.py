@@ -149,3 +149,13 @@ class TestFile:
         shard = next((Path(__file__).parent / "oracle" / "tiny-a").glob("*.safetensors"))
         with pytest.raises(InputError, match="not a saved session"):
             state_file.load(shard, model.config, "me")
+
+    @pytest.mark.parametrize(("name", "dtype"), [("ids", np.float32), ("layer.0.s", np.int64), ("logits", np.int64)])
+    def test_numbers_of_another_type_are_refused(self, name: str, dtype: type, model: Model, tmp_path: Path) -> None:
+        """The checksum is no signature: whoever writes such a file can give it the right one."""
+        state, rebuilt = after(model, IDS[:3]), dict[str, np.ndarray]()
+        rebuilt |= state_file._tensors(state)
+        rebuilt |= {"ids": np.array(state.ids), "pending": np.empty(0, np.int64), "logits": np.zeros(model.config.vocab_size, np.float32)}
+        rebuilt[name] = rebuilt[name].astype(dtype)
+        with pytest.raises(InputError, match=f"{name}: needed"):
+            state_file._rebuild(tmp_path / "s", model.config, rebuilt)

@@ -165,16 +165,32 @@ size_t mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scale
   return matmul_mxfp4(to.y, to.ld, from.x, from.count, w);
 }
 
-size_t expert(const Out& y, const In& x, const In& index, const In& weight, const std::vector<In>& parts, size_t width, size_t latent,
-              float beta, std::optional<float> linear_beta) {
-  const float* from = array<float>(x, "x", {kAny, size_t(latent)});
-  float* to = array<float>(y, "y", {size_t(x.shape(0)), size_t(latent)});
+const int32_t* token_rows(const In& index, size_t tokens) {
   const int32_t* rows = array<int32_t>(index, "index", {kAny});
-  const float* weights = array<float>(weight, "weight", {size_t(index.shape(0))});
+  for (size_t j = 0; j < index.shape(0); j++)
+    if (rows[j] < 0 || size_t(rows[j]) >= tokens || (j && rows[j] <= rows[j - 1]))
+      refuse("index", "ascending rows, below " + std::to_string(tokens), std::to_string(rows[j]) + " at " + std::to_string(j));
+  return rows;
+}
+
+void accumulate_values(const Out& y, const In& values, const In& index, const In& weight) {
   const size_t count = index.shape(0);
-  for (size_t j = 0; j < count; j++)
-    if (rows[j] < 0 || size_t(rows[j]) >= x.shape(0) || (j && rows[j] <= rows[j - 1]))
-      refuse("index", "ascending rows of x, below " + std::to_string(x.shape(0)), std::to_string(rows[j]) + " at " + std::to_string(j));
+  const float* from = array<float>(values, "values", {count, kAny});
+  const size_t latent = values.shape(1);
+  float* to = array<float>(y, "y", {kAny, latent});
+  const int32_t* rows = token_rows(index, y.shape(0));
+  const float* weights = array<float>(weight, "weight", {count});
+  const nb::gil_scoped_release unlocked;
+  accumulate(to, from, rows, weights, count, latent);
+}
+
+size_t expert(const Out& y, const In& x, const In& index, const std::optional<In>& weight, const std::vector<In>& parts, size_t width,
+              size_t latent, float beta, std::optional<float> linear_beta) {
+  const float* from = array<float>(x, "x", {kAny, size_t(latent)});
+  const int32_t* rows = token_rows(index, x.shape(0));
+  const size_t count = index.shape(0);
+  float* to = array<float>(y, "y", {weight ? size_t(x.shape(0)) : count, size_t(latent)});
+  const float* weights = weight ? array<float>(*weight, "weight", {count}) : nullptr;
   if (parts.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(parts.size()));
   if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
     refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
@@ -302,9 +318,12 @@ void bind_dot(nb::module_& m) {
         "o_lat [T, H, c] to o [T, H, v] through the value rows of kv_b.");
   m.def("mxfp4_matmul", &mxfp4_matmul, nb::arg("y"), nb::arg("x"), nb::arg("packed"), nb::arg("scales"), nb::arg("row0") = 0,
         "y[:, row0:row0+rows] = x w^T with MXFP4 weights; returns how many NaN scales (255, taken as 0) they hold.");
-  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("weight"), nb::arg("parts"), nb::arg("width"),
+  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("weight").none(), nb::arg("parts"), nb::arg("width"),
         nb::arg("latent"), nb::arg("beta"), nb::arg("linear_beta").none(),
-        "y[index[j]] += weight[j] * expert(x[index[j]]), fused; returns how many NaN scales the expert holds.");
+        "y[index[j]] += weight[j] * expert(x[index[j]]), fused; returns how many NaN scales the expert holds.\n"
+        "With weight None: y[j] = expert(x[index[j]]), for `accumulate` to add later.");
+  m.def("accumulate", &accumulate_values, nb::arg("y"), nb::arg("values"), nb::arg("index"), nb::arg("weight"),
+        "y[index[j]] += weight[j] * values[j], fused: the last step of `expert`.");
 }
 
 }  // namespace lilliput

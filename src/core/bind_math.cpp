@@ -40,9 +40,8 @@ size_t last(const In& a, const char* name) {
   return a.shape(a.ndim() - 1);
 }
 
-size_t dimensions(const In& a, const char* name, size_t n) {
+void dimensions(const In& a, const char* name, size_t n) {
   if (a.ndim() != n) refuse(name, std::to_string(n) + " dimensions", bind::found_text(a));
-  return n;
 }
 
 template <ops::Map kernel>
@@ -164,6 +163,7 @@ void attend(const Out& o, const In& q, const In& blocks, size_t start, double sc
                                     : static_cast<const void*>(array<uint64_t>(blocks, "blocks", {kAny}));
   const auto* const* block = static_cast<const float* const*>(addresses);
   static_assert(sizeof(float*) == sizeof(uint64_t));
+  if (start > SIZE_MAX / 2) refuse("start", "a position that memory could hold", std::to_string(start));
   const size_t needed = tokens ? (start + tokens + kBlockPositions - 1) / kBlockPositions : 0;
   if (blocks.size() < needed) refuse("blocks", std::to_string(needed) + " addresses", std::to_string(blocks.size()));
   for (size_t b = 0; b < needed; b++)

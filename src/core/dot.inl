@@ -190,7 +190,7 @@ void dot_k12(float* y, size_t ld, const float* xp, size_t tokens, const K12& p, 
   for (size_t quad = row / 4; quad * 4 < row + rows; quad++) {
     const size_t first = quad * 4 < row ? row - quad * 4 : 0, last = row + rows - quad * 4 < 4 ? row + rows - quad * 4 : 4;
     // y[r - row] belongs to row r; `first` is zero except in a range's first quad, so this never points before y's own row.
-    float* to = y + quad * 4 + first - row;
+    float* to = y + (quad * 4 + first - row);
     if (tokens == 1) {
       float out[4];
       k12_token(out, p, table, quad, first, last, xp);

@@ -44,7 +44,7 @@ inline ExpParts exp_parts(F x) {
 
 inline F exp(F x) {
   const ExpParts e = exp_parts(x);
-  return select(is_nan(x), quiet_nan(), (splat(1.0f) + e.p) * e.a * e.b);  // only the last product can round
+  return select(is_nan(x), quiet_nan(), (splat(1.0f) + e.p) * e.a * e.b);  // of the two products only the last can round
 }
 
 // exp(-|x|) as the sum of two floats, for the functions that would lose too much by rounding it first.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "platform.h"
 #include "pool.h"
 #include "scratch.h"
 
@@ -178,15 +179,22 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
       }
     });
     permute(xq, n, width, k.dot.quad_order, [&](size_t i) { return gate + i * width; });
+    float* values = weight ? out : y + t * latent;
     over_rows(latent, width * n, [&](size_t begin, size_t end) {
       const Mxfp4Rows w2 = part(e.w2, begin, end);
       if (t == 0) bad += nan_scales(w2);
-      run(out + begin, latent, xq, n, w2);
+      run(values + begin, latent, xq, n, w2);
+      if (!weight) return;
       for (size_t i = 0; i < n; i++)
         k.dot.accumulate(y + size_t(index[t + i]) * latent + begin, out + i * latent + begin, weight[t + i], end - begin);
     });
   }
   return bad;
+}
+
+void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent) {
+  const FpuGuard guard;
+  for (size_t j = 0; j < count; j++) kernels().dot.accumulate(y + size_t(index[j]) * latent, values + j * latent, weight[j], latent);
 }
 
 }  // namespace lilliput

@@ -46,6 +46,10 @@ struct Expert {
   float beta, linear_beta;
   bool bounded;
 };
+// Without weights: y[j] = the expert's output for token index[j], y [count, latent], for `accumulate` to add when its turn has come.
 size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e);
+
+// y[index[j]] = fma(weight[j], values[j], y[index[j]]), the last step of apply_expert (rule 11).
+void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent);
 
 }  // namespace lilliput

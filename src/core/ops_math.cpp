@@ -98,7 +98,7 @@ void kda(float* o, float* s_out, const float* s_in, const float* q, const float*
 // fewer tokens than threads, and in whole registers of sixteen.
 void attend(float* o, const float* q, const float* const* blocks, size_t start, size_t tokens, float scale, size_t heads, size_t latent,
             size_t rest) {
-  if (!tokens) return;
+  if (!tokens || !heads) return;
   const size_t registers = (heads + 15) / 16, wanted = (threads() + tokens - 1) / tokens;
   const size_t groups = registers < wanted ? registers : wanted, size = (registers + groups - 1) / groups * 16;
   const size_t width = latent + rest;

@@ -1,1 +1,1 @@
-"""bench"""
+"""`lilliput bench`: what is measured."""

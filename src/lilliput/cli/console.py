@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from lilliput.engine.engine import Engine
+from lilliput.machine.output import replacing
 
 SLOW_PASS = 1.0  # seconds after which a pass shows its progress
 
@@ -28,10 +30,14 @@ class Terminal:
 
     def note(self, message: str) -> None:
         if not self.quiet:
-            self.console.print(message, markup=False)
+            self._say(message)
 
     def detail(self, message: str) -> None:
         if self.verbose and not self.quiet:
+            self._say(message)
+
+    def _say(self, message: str) -> None:
+        with suppress(OSError):  # stderr is full or nobody reads it: the result matters more
             self.console.print(message, markup=False)
 
     @contextmanager
@@ -94,15 +100,31 @@ def write_json(file: str | None, report: dict[str, Any]) -> None:
     """Write a report to FILE, all or nothing, or to stdout for `-`; nothing for None."""
     if file is None:
         return
-    raw = msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"
+    try:
+        encoded = msgspec.json.encode(report)
+    except UnicodeEncodeError:  # a path with bytes that are no text: shown as messages show it
+        encoded = msgspec.json.encode(_as_text(report))
+    raw = msgspec.json.format(encoded, indent=1) + b"\n"
     if file == "-":
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
         return
-    path = Path(file).expanduser()
-    temporary = path.with_name(path.name + f".{os.getpid()}.partial")
-    try:
-        temporary.write_bytes(raw)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(Path(file)) as out:
+        out.write(raw)
+
+
+def write_npy(path: Path, shape: tuple[int, int], blocks: Iterable[npt.NDArray[np.float32]]) -> None:
+    """Write blocks of rows, one after the other, as one .npy file of this shape, all or nothing."""
+    with replacing(path) as out:
+        np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for block in blocks:
+            out.write(np.ascontiguousarray(block).data)
+
+
+def _as_text(value: Any) -> Any:
+    """A report whose strings are all valid Unicode: bytes of a path that are not become escapes, as on stderr."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _as_text(item) for key, item in value.items()}
+    return [_as_text(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -12,14 +12,13 @@ import click
 import numpy as np
 
 from lilliput.cli import options
-from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.cli.main import Terminated, exit_code_of
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
 from lilliput.engine.report import facts, peak_rss
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
-from lilliput.errors import UsageError
 
 
 @click.command()
@@ -33,9 +32,13 @@ from lilliput.errors import UsageError
 @click.option("--seed", type=int, metavar="N", help="Seed of the sampling; drawn and reported when absent.")
 @click.option("--greedy", is_flag=True, help="Always the likeliest token (the default without sampling options).")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
-@click.option("--logits", "logits_file", metavar="FILE.npy", help="Save the logits each token was chosen from.")
+@click.option("--logits", "logits_file", type=options.Output(), metavar="FILE.npy", help="Save the logits each token was chosen from.")
 @click.option(
-    "--session", "session_file", metavar="FILE", help="Continue the session saved in FILE if it exists, and save it there at the end."
+    "--session",
+    "session_file",
+    type=options.Output(),
+    metavar="FILE",
+    help="Continue the session saved in FILE if it exists, and save it there at the end.",
 )
 @options.machine
 @options.reporting
@@ -66,7 +69,7 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
-    resumes = session_file is not None and Path(session_file).expanduser().exists()
+    resumes = session_file is not None and Path(session_file).exists()
     source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
     sampling = options.read_sampling(greedy, temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     if model == "demo":
@@ -74,19 +77,20 @@ def generate(
     began = time.monotonic()
     with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
         opened = time.monotonic()
-        session = Session.load(engine, Path(session_file).expanduser()) if resumes and session_file is not None else engine.session()
+        session = Session.load(engine, Path(session_file)) if resumes and session_file is not None else engine.session()
         prompt_ids = engine.encode(source) if isinstance(source, str) else source
         session.append(prompt_ids)
         run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
-        interrupt = run.collect(max_tokens, sampling, stop)
+        interrupt = run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop)))
+        engine.check_content()  # before a session is saved that nobody should continue
         if session_file is not None:
-            session.save(Path(session_file).expanduser())
-        if logits_file is not None:
-            _save_logits(logits_file, run.logits)
+            session.save(Path(session_file))
+        if logits_file is not None and run.logits:  # an interrupt before the first token leaves none
+            write_npy(Path(logits_file), (len(run.logits), engine.config.vocab_size), [row[None] for row in run.logits])
         write_json(json_file, run.report(model, prompt_ids, sampling, opened - began))
         run.closing_line(sampling, interrupt)
-        if interrupt is None:
-            engine.check_content()
+    if isinstance(interrupt, OSError):
+        raise interrupt
     return exit_code_of(interrupt)
 
 
@@ -102,20 +106,24 @@ class Run:
         self.times: list[float] = []  # seconds since the start at which each token was there
 
     def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> BaseException | None:
-        """Generate until the end or a signal, which is returned: what is complete by then is kept."""
+        """Generate until the end, a signal, or a stdout that takes no more, which are returned: what is complete by then is kept."""
         try:
             with self.terminal.pass_progress(self.engine):
                 for token in self.engine.generate(self.session, max_tokens=max_tokens, sampling=sampling, stop=stop, on_logits=self._see):
                     self.tokens.append(token)
                     self.times.append(time.monotonic() - self._began)
                     self._print(token)
-        except (KeyboardInterrupt, Terminated) as signal:
-            return signal
-        finally:
+        except (KeyboardInterrupt, Terminated, OSError) as end:
+            interrupt: BaseException | None = end
+        else:
+            interrupt = None
+        try:
             if self._to_stdout and (self.tokens or self.engine.tokenizer is None):
                 sys.stdout.write("\n")
                 sys.stdout.flush()
-        return None
+        except OSError as error:
+            interrupt = interrupt or error
+        return interrupt
 
     def _see(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         if self._keep_logits:
@@ -154,10 +162,3 @@ class Run:
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
-
-
-def _save_logits(file: str, rows: list[np.ndarray[Any, np.dtype[np.float32]]]) -> None:
-    if not rows:
-        raise UsageError("--logits: no token was generated, so there are no logits to save")
-    with Path(file).expanduser().open("wb") as out:
-        np.save(out, np.stack(rows))

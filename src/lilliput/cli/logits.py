@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-import numpy as np
-import numpy.typing as npt
 
 from lilliput.cli import options
-from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts, peak_rss
@@ -22,7 +19,9 @@ from lilliput.engine.report import facts, peak_rss
 @click.argument("model")
 @options.prompt_source
 @click.option("--all", "every", is_flag=True, help="Logits at every position, not only the last.")
-@click.option("-o", "--output", required=True, metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes.")
+@click.option(
+    "-o", "--output", required=True, type=options.Output(), metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes."
+)
 @options.machine
 @options.reporting
 def logits(
@@ -44,43 +43,30 @@ def logits(
     source = options.read_prompt(prompt, prompt_file, ids)
     with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
         tokens = engine.encode(source) if isinstance(source, str) else source
-        path = Path(output).expanduser()
+        path = Path(output)
         with terminal.pass_progress(engine):
             if every:
                 shape = (len(tokens), engine.config.vocab_size)
-                _write_npy(path, shape, engine.logits(tokens))
+                write_npy(path, shape, engine.logits(tokens))
             else:
                 session = engine.session()
                 session.append(tokens)
                 shape = (1, engine.config.vocab_size)
-                _write_npy(path, shape, iter([session.logits()[None]]))
+                write_npy(path, shape, [session.logits()[None]])
                 engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
 
 
-def _write_npy(path: Path, shape: tuple[int, int], blocks: Iterator[npt.NDArray[np.float32]]) -> None:
-    """Stream blocks of rows into a .npy file that appears only when complete."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for block in blocks:
-                out.write(np.ascontiguousarray(block).data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=options.Input())
+@click.argument("b", type=options.Input())
 @click.option("--atol", type=float, default=0.0, show_default=True, help="Largest absolute difference that passes.")
 @click.option("--rtol", type=float, default=0.0, show_default=True, help="Largest difference relative to B that passes.")
 @options.json_option
 def compare(a: Path, b: Path, atol: float, rtol: float, json_file: str | None) -> None:
     """Compare two arrays of logits; exit code 1 where they differ by more than --atol + --rtol · |B|."""
-    comparison = compare_files(a.expanduser(), b.expanduser(), atol, rtol)
+    comparison = compare_files(a, b, atol, rtol)
     write_json(json_file, {"command": "compare", "a": str(a), "b": str(b), **asdict(comparison)})
     if json_file != "-":
         click.echo("\n".join(_lines(comparison)))

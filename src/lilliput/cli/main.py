@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
 import click
 
 from lilliput.errors import LilliputError
+from lilliput.machine import interrupts
 
 VERBS = {  # verb → module; imported only when the verb is used, so that `--help` is quick
     "generate": "generate",
@@ -66,7 +69,23 @@ def lilliput() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 failed, 2 usage or input, 3 does not fit, 4 bad content, 130 / 143 on signals."""
     _catch_signals()
+    _open_streams()
     sys.exit(run(arguments))
+
+
+def _open_streams() -> None:
+    """Text leaves as UTF-8 whatever the locale says.
+
+    A stream that was closed (`>&-`) is held open, so that no file we open takes its place: what is written to stdout then fails as
+    it should, what is written to stderr is lost.
+    """
+    for stream, mode in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, stream) is None:
+            descriptor = os.open(os.devnull, mode)  # the lowest that is free: this stream's own
+            if stream != "stdin":  # left None, so that reading from it can be refused
+                setattr(sys, stream, os.fdopen(descriptor, "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # a path keeps its bytes
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +97,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
         return error.exit_code
     except LilliputError as error:
         return _say(str(error), error.exit_code)
@@ -93,15 +113,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _os_error(error: OSError) -> int:
-    if error.errno == errno.EPIPE:  # the reader of our output has gone: not worth a word, and nothing more can be written
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return _say("the current directory does not exist any more: change to another", 2)
+    if not error.filename:  # stdout: nothing more can be written, and what Python still holds must not fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    where = f"{error.filename}: " if error.filename else ""
-    return _say(f"{where}{error.strerror or error}", 3 if error.errno == errno.ENOSPC else 1)
+        if error.errno == errno.EPIPE:  # its reader has gone: not worth a word
+            return 1
+    where = error.filename or "the result could not be written to stdout"
+    return _say(f"{where}: {error.strerror or error}", 3 if error.errno == errno.ENOSPC else 1)
 
 
 def _say(message: str, code: int) -> int:
-    print(f"lilliput: {message}", file=sys.stderr)
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in message)  # names in files can hold anything
+    with suppress(OSError):
+        print(f"lilliput: {shown}", file=sys.stderr)
     return code
 
 
@@ -110,10 +135,11 @@ def _catch_signals() -> None:
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        interrupts.deliver(KeyboardInterrupt())
 
     def terminate(_signal: int, _frame: FrameType | None) -> None:
-        raise Terminated
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun: a second one must not disturb the saving
+        interrupts.deliver(Terminated())
 
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, terminate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +12,33 @@ import click
 
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
+from lilliput.machine.output import output_path
+from lilliput.machine.places import expand
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+LONGEST_ID = 1000  # digits; Python refuses to convert many more
+
+
+class Output(click.ParamType[str]):
+    """A file to write, refused before the work where that is not possible. `dash`: `-` stands for stdout."""
+
+    name = "file"
+
+    def __init__(self, *, dash: bool = False) -> None:
+        self.dash = dash
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        what = param.opts[-1] if param is not None else "output"
+        return value if self.dash and value == "-" else str(output_path(value, what))
+
+
+class Input(click.ParamType[Path]):
+    """A file or directory to read, with `~` resolved."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return value if isinstance(value, Path) else expand(value, param.human_readable_name if param is not None else "path")
 
 
 class Ids(click.ParamType[list[int]]):
@@ -24,7 +50,7 @@ class Ids(click.ParamType[list[int]]):
         if isinstance(value, list):
             return value
         words = str(value).replace(",", " ").split()
-        bad = [word for word in words if not (word.isascii() and word.isdigit())]
+        bad = [word[:40] for word in words if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID)]
         if bad or not words:
             self.fail(f"needed whole numbers separated by commas (1,2,3), found {bad[0] if bad else 'none'!r}", param, ctx)
         return [int(word) for word in words]
@@ -52,7 +78,9 @@ def reporting(command: Command) -> Command:
     return command
 
 
-json_option = click.option("--json", "json_file", metavar="FILE", help="Write a report as JSON (`-`: to stdout, instead of the text).")
+json_option = click.option(
+    "--json", "json_file", type=Output(dash=True), metavar="FILE", help="Write a report as JSON (`-`: to stdout, instead of the text)."
+)
 
 
 def prompt_source(command: Command) -> Command:
@@ -78,7 +106,7 @@ def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | No
     if prompt_file is not None:
         return read_text(prompt_file)
     assert prompt is not None
-    return prompt
+    return as_utf8(prompt)
 
 
 def read_sampling(greedy: bool, **given: float | int | None) -> Sampling:
@@ -90,11 +118,21 @@ def read_sampling(greedy: bool, **given: float | int | None) -> Sampling:
     return Sampling(**options) if options else Sampling(temp=0)  # type: ignore[arg-type]
 
 
+def as_utf8(argument: str) -> str:
+    """An argument as the user's shell gave it: where the locale (C) is not UTF-8, Python hands us single bytes instead of text."""
+    try:
+        return os.fsencode(argument).decode()
+    except UnicodeError:
+        return argument  # refused, with the place of the byte, by whoever needs text
+
+
 def read_text(file: str) -> str:
     """A UTF-8 text file, or stdin for `-`, byte for byte (line ends stay as they are)."""
     name = "stdin" if file == "-" else file
+    if file == "-" and sys.stdin is None:
+        raise UsageError("stdin: cannot be read: it is closed")
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+        raw = sys.stdin.buffer.read() if file == "-" else expand(file, "-f").read_bytes()
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
     try:

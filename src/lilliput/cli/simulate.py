@@ -23,12 +23,12 @@ SIZES = "1GB,2GB,4GB,8GB,16GB,24GB,32GB,48GB,64GB"
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=options.Input())
 @click.option("--sizes", default=SIZES, show_default=True, metavar="SIZE,...", help="Memory for experts.")
 @click.option("--unroll", is_flag=True, help="Replay every token as a pass of its own; prefixes computed again are left out.")
 @click.option("--top-k", type=click.IntRange(min=1), default=TOP_K, show_default=True, metavar="N", help="Experts per token and layer.")
 @click.option("--expert-size", metavar="SIZE", help=f"Memory per expert.  [default: {EXPERT_BYTES}B, the released model's]")
-@click.option("--plot", "plot_file", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw it (extra `plot`; also .svg, .pdf).")
+@click.option("--plot", "plot_file", type=options.Output(), metavar="FILE.png", help="Draw it (extra `plot`; also .svg, .pdf).")
 @options.reporting
 def simulate(
     trace: Path,
@@ -36,7 +36,7 @@ def simulate(
     unroll: bool,
     top_k: int,
     expert_size: str | None,
-    plot_file: Path | None,
+    plot_file: str | None,
     json_file: str | None,
     quiet: bool,
     verbose: bool,
@@ -49,7 +49,7 @@ def simulate(
     asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
     expert_bytes = parse_size(expert_size, "--expert-size") if expert_size else EXPERT_BYTES
     pyplot = _pyplot() if plot_file else None
-    recorded = read_trace(trace.expanduser(), top_k)
+    recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
     terminal = Terminal(quiet=quiet, verbose=verbose)
@@ -60,7 +60,7 @@ def simulate(
     if json_file != "-":
         _show(simulation)
     if plot_file:
-        _draw(pyplot, simulation, plot_file.expanduser())
+        _draw(pyplot, simulation, Path(plot_file))
         terminal.note(f"{plot_file}: written")
 
 

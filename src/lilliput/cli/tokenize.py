@@ -36,8 +36,7 @@ def tokenize(model: str, text: str | None, prompt_file: str | None, decode: list
         ids, text = decode, tokenizer.decode(decode)
         result = text
     else:
-        text = options.read_text(prompt_file) if prompt_file is not None else text
-        assert text is not None
+        text = options.read_text(prompt_file) if prompt_file is not None else options.as_utf8(text or "")
         ids = tokenizer.encode(text, allow_special=special)
         result = ",".join(map(str, ids))
     write_json(json_file, {"command": "tokenize", "text": text, "ids": ids})

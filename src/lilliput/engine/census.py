@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import prod
 from typing import Any
 
 from lilliput.engine.models import find_model
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
-from lilliput.weights.catalogue import is_passed_over
 from lilliput.weights.checkpoint import Checkpoint
-from lilliput.weights.layout import A_LOG, EMBEDDING, Layout
-from lilliput.weights.safetensors import read_header
+from lilliput.weights.layout import EMBEDDING, Layout
 
 GROUPS = ("shared", "attention", "embedding", "other")
 
@@ -71,22 +68,14 @@ def take_census(model: str | os.PathLike[str]) -> Census:
 
 
 def _lines(checkpoint: Checkpoint, wanted: Layout) -> Iterator[Line]:
-    others = [
-        (name.removeprefix("language_model."), header.kinds[kind], end - begin)
-        for header in map(read_header, checkpoint.files)
-        for name, kind, begin, end in zip(header.names, header.kind.tolist(), header.begin.tolist(), header.end.tolist(), strict=True)
-        if name.endswith(A_LOG) or is_passed_over(name)
-    ]
-    padding = sum(nbytes for name, _, nbytes in others if name.endswith(A_LOG))
-    padding -= sum(spec.nbytes for spec in wanted.trunk if spec.at_least)
-    experts = wanted.experts
-    if experts is not None:
-        n = len(experts.layers) * experts.num_experts
-        yield Line("routed", 6 * n, n * experts.parameters, n * experts.nbytes, n * experts.nbytes)
+    if (experts := wanted.experts) is not None:
+        nbytes = experts.count * experts.nbytes
+        yield Line("routed", 6 * experts.count, experts.count * experts.parameters, nbytes, nbytes)
     for group in GROUPS:
         specs = [spec for spec in wanted.trunk if spec.group == group]
-        extra = padding if group == "attention" else 0
+        padding = checkpoint.padding if group == "attention" else 0  # of A_log: float32
+        parameters = sum(spec.parameters for spec in specs) + padding
+        nbytes = sum(spec.nbytes for spec in specs) + 4 * padding
         streamed = sum(spec.nbytes for spec in specs if spec.is_matrix or spec.name == EMBEDDING)
-        yield Line(group, len(specs), sum(s.parameters for s in specs) + extra // 4, sum(s.nbytes for s in specs) + extra, streamed)
-    vision = [(shape, nbytes) for name, (_, shape), nbytes in others if not name.endswith(A_LOG)]
-    yield Line("vision", len(vision), sum(prod(shape) for shape, _ in vision), sum(nbytes for _, nbytes in vision), 0)
+        yield Line(group, len(specs), parameters, nbytes, streamed)
+    yield Line("vision", *checkpoint.skipped, 0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from lilliput.errors import CheckpointError, Problem, UsageError
-from lilliput.machine.places import cache_directory
-from lilliput.synth import write_synthetic
+from lilliput.machine.places import cache_directory, expand
+from lilliput.synth import SIDE_FILE, write_synthetic
 
 DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
 
@@ -18,18 +20,29 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     """The checkpoint directory meant by `model`. Raises UsageError when there is none."""
     if str(model) == "demo":
         return _demo()
-    directory = Path(model).expanduser()
-    if not directory.is_dir():
-        found = "a file" if directory.exists() else "nothing"
+    directory = expand(model, "MODEL")
+    try:
+        found = "" if directory.is_dir() else "a file" if directory.exists() else "nothing"
+    except OSError as error:
+        found = error.strerror or str(error)
+    if found:
         raise UsageError(f"{directory}: needed a checkpoint directory (or the word `demo`), found {found}")
     return directory
 
 
 def _demo() -> Path:
     directory = cache_directory() / "demo-synthetic-tiny"
-    if not (directory / "config.json").exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        write_synthetic(directory, "tiny")
+    try:
+        if not (directory / "config.json").exists():
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with directory.with_suffix(".lock").open("w") as lock:  # processes that start together: one writes, the others wait
+                with suppress(OSError):  # a network file system without locks
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if not (directory / "config.json").exists():
+                    write_synthetic(directory, "tiny")
+    except OSError as error:
+        hint = "set LILLIPUT_CACHE to a directory that can be written"
+        raise UsageError(f"{directory}: the demo model cannot be written: {error.strerror}; {hint}") from error
     return directory
 
 
@@ -39,7 +52,7 @@ class _SynthFile(msgspec.Struct):
 
 def usable_ids(directory: Path) -> int | None:
     """How many embedding rows of a sparse synthetic checkpoint are real; None for every other checkpoint."""
-    path = directory / "synth.json"
+    path = directory / SIDE_FILE
     if not path.exists():
         return None
     try:

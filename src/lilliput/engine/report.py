@@ -32,6 +32,6 @@ def facts(engine: Engine) -> dict[str, Any]:
         "layers": engine.config.num_layers,
         "checkpoint": str(engine.directory),
         "config_sha256": engine.config_hash,
-        "bytes_read": engine.weights.shards.bytes_read,
+        "bytes_read": engine.weights.files.bytes_read + engine.weights.disk.stats()["bytes_read"],
         "peak_rss_bytes": peak_rss(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lilliput.machine.interrupts import held
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
@@ -30,8 +31,10 @@ class Done:
     span: Span
 
 
-def run(model: Model, work: Sequence[Work], chunk: int = CHUNK) -> Iterator[list[Done]]:
+def run(model: Model, work: Sequence[Work], chunk: int = CHUNK, *, more: bool = False) -> Iterator[list[Done]]:
     """Play passes until every sequence has all its ids, committing each pass before it is yielded.
+
+    `more`: passes will follow the last of these, so it reads ahead.
 
     An exception or an interrupt during a pass leaves every state as the pass before it left it.
     """
@@ -43,8 +46,10 @@ def run(model: Model, work: Sequence[Work], chunk: int = CHUNK) -> Iterator[list
             if at < end:
                 asked = [i - at for i in w.asked if at <= i < end]
                 parts.append(Done(index, at, Span(w.state, w.ids[at:end], asked)))
-        model.forward([part.span for part in parts])
-        for part in parts:
-            part.span.commit()
-            done[part.work] += len(part.span.ids)
-        yield parts
+        last = all(part.start + len(part.span.ids) == len(work[part.work].ids) for part in parts)
+        model.forward([part.span for part in parts], more=more or not last)
+        with held():  # until the caller, too, has taken note
+            for part in parts:
+                part.span.commit()
+                done[part.work] += len(part.span.ids)
+            yield parts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.engine import scheduler
-from lilliput.errors import UsageError
+from lilliput.errors import InputError, LilliputError, Problem, UsageError
 from lilliput.model import state_file
 from lilliput.model.state import State
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from lilliput.engine.engine import Engine
 
 Array = npt.NDArray[np.float32]
+
+EMPTY_PROMPT = "the prompt is empty: needed at least one token (K3 puts none in front by itself)"
 
 
 class Session:
@@ -29,10 +32,9 @@ class Session:
         self.ids: list[int] = list(self.state.ids)
         self._logits: Array | None = None
 
-    def append(self, ids: Sequence[int]) -> None:
+    def append(self, ids: Iterable[int]) -> None:
         """Add ids to the sequence; they go through the model when logits are next asked for. Raises UsageError for a bad id."""
-        self.engine.check_ids(ids)
-        self.extend(ids)
+        self.extend(self.engine.check_ids(ids))
 
     def extend(self, ids: Sequence[int]) -> None:
         """`append` for ids that the model chose itself: they are its own, whatever they mean."""
@@ -40,17 +42,20 @@ class Session:
             self.ids.extend(int(i) for i in ids)
             self._logits = None
 
-    def logits(self) -> Array:
-        """Logits [V] of whatever follows the last id. Interrupted, the session keeps the passes that were complete."""
+    def logits(self, *, more: bool = False) -> Array:
+        """Logits [V] of whatever follows the last id; `more` says that others will be asked for next. Interrupted, the session keeps the passes that were complete."""
         if not self.ids:
-            raise UsageError("the prompt is empty: needed at least one token (K3 puts none in front by itself)")
+            raise UsageError(EMPTY_PROMPT)
+        self.engine.check_open()
         if self._logits is None:
             pending = self.ids[self.state.position :]
-            for parts in scheduler.run(self.engine.model, [scheduler.Work(self.state, pending, [len(pending) - 1])], self.engine.chunk):
+            work = scheduler.Work(self.state, pending, [len(pending) - 1])
+            for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):
                 for part in parts:
                     if len(part.span.logits):
                         self._logits = part.span.logits[-1]
-        assert self._logits is not None
+        if self._logits is None:
+            raise LilliputError("the logits after the last id were lost in an interrupt: append another id, or start the sequence anew")
         return self._logits
 
     def copy(self) -> Session:
@@ -59,14 +64,21 @@ class Session:
         other.ids, other._logits = list(self.ids), self._logits
         return other
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to one file, all or nothing."""
-        state_file.save(path, self.state, self.engine.identity, pending=self.ids[self.state.position :], logits=self._logits)
+        self.state.check_whole()
+        state_file.save(Path(path), self.state, self.engine.identity, pending=self.ids[self.state.position :], logits=self._logits)
 
     @classmethod
-    def load(cls, engine: Engine, path: Path) -> Session:
+    def load(cls, engine: Engine, path: str | os.PathLike[str]) -> Session:
         """A saved session of the same checkpoint. Raises InputError naming what does not match."""
-        saved = state_file.load(path, engine.config, engine.identity)
+        saved = state_file.load(Path(path), engine.config, engine.identity)
+        try:
+            engine.check_ids(saved.pending)
+        except UsageError as error:
+            raise InputError([Problem(path, "pending", "ids of this model", str(error))], state_file.DAMAGED) from None
+        if saved.logits is None and saved.state.ids and not saved.pending:
+            raise InputError([Problem(path, "logits", "those after the last id, or ids still to come", "neither")], state_file.DAMAGED)
         session = cls(engine, saved.state)
         session.ids.extend(saved.pending)
         session._logits = saved.logits

@@ -10,9 +10,15 @@ from lilliput.errors import UsageError
 class StopText:
     """Passes text through and cuts it at the first stop string; holds back any tail that could still become one."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: str | Sequence[str]) -> None:
+        stops = (stops,) if isinstance(stops, str) else tuple(stops)
         if any(not stop for stop in stops):
             raise UsageError("--stop: needed a text of at least one character, found an empty one")
+        for stop in stops:
+            try:
+                stop.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"--stop: needed valid Unicode, found {stop!a}: it could never be met") from None
         self._stops = tuple(stops)
         self._held = ""
         self.hit = False

@@ -1,1 +1,1 @@
-"""machine"""
+"""What this machine has: memory, processors, control groups, places for our files."""

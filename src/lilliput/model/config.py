@@ -15,6 +15,7 @@ from lilliput.errors import ConfigError, Problem
 from lilliput.model.config_fields import Fields, parse_object, read_bytes, some
 
 MOST_LAYERS, MOST_EXPERTS = 4096, 65536  # bounds for what a hostile config can make us allocate, far above any K3
+MOST_TAPS = 8  # of the short convolution: what its kernel keeps in registers (kMostTaps in src/core)
 GROUP = 32  # MXFP4: weights that share one scale byte
 
 
@@ -185,7 +186,7 @@ def _read_linear_attention(text: Fields, layers: int) -> tuple[tuple[bool, ...],
     kda = KdaConfig(
         num_heads=linear.integer("num_heads"),
         head_dim=linear.integer("head_dim"),
-        conv_kernel=linear.integer("short_conv_kernel_size"),
+        conv_kernel=linear.integer("short_conv_kernel_size", most=MOST_TAPS),
         gate_lower_bound=linear.number_or_null("gate_lower_bound", "the softplus gate", negative=True),
         full_rank_gate=linear.flag("use_full_rank_gate"),
     )

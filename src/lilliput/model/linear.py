@@ -13,7 +13,7 @@ from lilliput.weights.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """y = x Wᵀ for the matrix `name` [rows, columns]; a matrix of a single row is resident, the others are on the tape."""
+    """y = x Wᵀ for the matrix `name` [rows, columns], resident (a single row) or on the tape."""
 
     weights: Weights
     name: str
@@ -22,8 +22,9 @@ class Linear:
     def __call__(self, x: Array) -> Array:
         """x [N, columns] → [N, rows]."""
         y = np.empty((len(x), self.rows), np.float32)
-        if self.rows == 1:
-            _core.matmul_f32(y, x, self.weights.resident[self.name], 0)
+        resident = self.weights.resident.get(self.name)
+        if resident is not None:
+            _core.matmul_f32(y, x, resident, 0)
         else:
             for piece in self.weights.tape.pieces(self.name):
                 piece.multiply(x, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,18 +36,24 @@ class Layer:
 class Model:
     def __init__(self, config: Config, weights: Weights) -> None:
         self.config, self.weights = config, weights
+        self._turn = threading.RLock()  # tape and buffers serve one pass at a time: threads take turns
         self.layers = [self._layer(i) for i in range(config.num_layers)]
         self.final_mix = self._mixer("model.output_attn_res")
         self.final_norm = weights.resident["model.norm.weight"]
         self.head = Linear(weights, HEAD, config.vocab_size)
 
-    def forward(self, spans: Sequence[Span]) -> None:
+    def forward(self, spans: Sequence[Span], *, more: bool = False) -> None:
         """One pass over the new tokens of all spans: fills in their `hidden`, `logits` and `change`; commits nothing.
+
+        `more`: another pass will follow at once, so its first weights are read ahead.
 
         Raises NumericError when a router or output logit is not finite.
         """
-        batch = Batch(spans)
-        self.weights.begin_pass()
+        with self._turn:
+            self._forward(Batch(spans), more)
+
+    def _forward(self, batch: Batch, more: bool) -> None:
+        self.weights.begin_pass(head=bool(batch.asked()), more=more)
         eps = self.config.rms_norm_eps
         stream = Stream(self.weights.embed(batch.ids), self.config.attn_res_block_size)
         for layer in self.layers:

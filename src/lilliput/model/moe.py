@@ -28,6 +28,7 @@ class Moe:
     def __call__(self, x: Array) -> Array:
         """x [N, D] → [N, D]."""
         ids, weights = self._route(x)
+        assert self.weights.experts is not None
         chosen = self.weights.experts.request(self.layer, ids)
         latent = x if self.moe.latent_size is None else self.down(x)
         shared = self.shared(x) if self.moe.num_shared_experts else None

@@ -20,15 +20,9 @@ def rms(x: Array, w: Array, eps: float) -> Array:
     return y
 
 
-def situ(gate: Array, up: Array, beta: float, linear_beta: float | None) -> Array:
-    y = np.empty_like(gate)
-    _core.situ(y, gate, up, beta, linear_beta)
-    return y
-
-
 def sigmoid(x: Array) -> Array:
     y = np.empty_like(x)
-    _core.sigmoid_(y.ravel(), x.ravel())
+    _core.sigmoid_(y, x)
     return y
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lilliput import _core
 from lilliput.model.ops import Array, mix
 
 
@@ -43,8 +44,10 @@ class Stream:
             self._sum = None
 
     def add(self, y: Array) -> None:
-        """Add a layer's output; the first after a boundary is the new sum."""
-        self._sum = y if self._sum is None else self._sum + y
+        """Add a layer's output, which is ours from here on; the first after a boundary is the new sum."""
+        if self._sum is not None:
+            _core.add(y, self._sum)  # in the core, because numpy adds in whatever floating-point mode the caller's thread is in
+        self._sum = y
 
     def only(self, rows: list[int]) -> None:
         """Forget all tokens but these."""

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput import _core
+from lilliput.errors import LilliputError
+from lilliput.machine.interrupts import held
 from lilliput.model.config import Config
 
 Array = npt.NDArray[np.float32]
@@ -90,6 +92,7 @@ class State:
         self.layers: list[KdaState | MlaState] = [KdaState(config) if kda else MlaState(config) for kda in config.is_kda]
         self.ids: list[int] = []
         self.open: Change | None = None  # the pass in flight
+        self.torn = False  # a commit was broken off: some layers have the new tokens, some have not
 
     @property
     def position(self) -> int:
@@ -105,14 +108,21 @@ class State:
     def copy(self) -> State:
         """An independent state at the same position; a pass in flight stays with the original."""
         other = State.__new__(State)
-        other.config, other.ids, other.open = self.config, list(self.ids), None
+        self.check_whole()
+        other.config, other.ids, other.open, other.torn = self.config, list(self.ids), None, False
         other.layers = [layer.copy(self.config) for layer in self.layers]
         return other
 
     def begin(self, ids: Sequence[int]) -> Change:
         """A pass over `ids` starts. One pass at a time: an earlier one that was not committed is abandoned by this."""
+        self.check_whole()
         self.open = Change(self, tuple(ids))
         return self.open
+
+    def check_whole(self) -> None:
+        """Raises LilliputError for a state that an interrupt left half changed (the command line's wait; `KeyboardInterrupt` does not)."""
+        if self.torn:
+            raise LilliputError("the state was interrupted while it took in new tokens: it cannot go on; start the sequence anew")
 
 
 @dataclass(slots=True)
@@ -178,8 +188,11 @@ class Change:
         self.state.open = None
         if n == 0:
             return
-        for layer, change in self.kda.items():
-            target = self.state.layers[layer]
-            assert isinstance(target, KdaState)
-            change.commit(target, n)
-        self.state.ids.extend(self.ids[:n])
+        with held():
+            self.state.torn = True
+            for layer, change in self.kda.items():
+                target = self.state.layers[layer]
+                assert isinstance(target, KdaState)
+                change.commit(target, n)
+            self.state.ids.extend(self.ids[:n])
+            self.state.torn = False

@@ -6,9 +6,8 @@ Written to a temporary name, synced, renamed: a killed writer leaves nothing tha
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem
+from lilliput.machine.output import replacing
 from lilliput.model.config import Config
 from lilliput.model.state import KdaState, MlaState, State
 from lilliput.weights.safetensors import Header, read_header
 
-FORMAT = "lilliput-session-1"
+FORMAT = "lilliput-session-2"
+DAMAGED = "The file is damaged: start the session anew."
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 
 AnyArray = npt.NDArray[Any]
@@ -44,7 +45,7 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
     tensors["pending"] = np.array(pending, "<i8")
     if logits is not None:
         tensors["logits"] = logits
-    about = {"format": FORMAT, "checkpoint": identity, "position": str(state.position), "checksum": _checksum(tensors.values())}
+    about = {"format": FORMAT, "checkpoint": identity, "position": str(state.position), "checksum": _checksum(tensors)}
     entries: dict[str, Any] = {"__metadata__": about}
     at = 0
     for name, array in tensors.items():
@@ -53,17 +54,10 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
         at += array.nbytes
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with temporary.open("wb") as out:
-            out.write(struct.pack("<Q", len(header)) + header)
-            for array in tensors.values():
-                out.write(_bytes(array))
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as out:
+        out.write(struct.pack("<Q", len(header)) + header)
+        for array in tensors.values():
+            out.write(_bytes(array))
 
 
 class _About(msgspec.Struct):
@@ -81,17 +75,20 @@ def load(path: Path, config: Config, identity: str) -> Saved:
     """The state saved in `path`. Raises InputError when it is damaged or belongs to another checkpoint."""
     header = read_header(path)
     about = _about(path)
-    problems = []
     if about.format != FORMAT:
-        problems.append(Problem(path, "format", FORMAT, about.format))
+        raise InputError(
+            [Problem(path, "format", FORMAT, about.format[:40])], "Another version of Lilliput wrote it: start the session anew."
+        )
     if about.checkpoint != identity:
-        problems.append(Problem(path, "checkpoint", f"{identity[:16]}... (the model opened now)", f"{about.checkpoint[:16]}..."))
-    if problems:
-        raise InputError(problems, "The session was saved with another checkpoint, configuration or number of layers: open that one.")
+        problem = Problem(path, "checkpoint", f"{identity[:16]}... (the model opened now)", f"{about.checkpoint[:16]}...")
+        raise InputError([problem], "The session was saved with another checkpoint, configuration or number of layers: open that one.")
     tensors = _read(header)
-    if _checksum(tensors.values()) != about.checksum:
-        raise InputError([Problem(path, "checksum", about.checksum, "another")], "The file is damaged: start the session anew.")
-    return _rebuild(path, config, tensors)
+    if _checksum(tensors) != about.checksum:
+        raise InputError([Problem(path, "checksum", about.checksum, "another")], DAMAGED)
+    saved = _rebuild(path, config, tensors)
+    if str(saved.state.position) != about.position:
+        raise InputError([Problem(path, "position", f"{saved.state.position}, the number of ids", about.position)], DAMAGED)
+    return saved
 
 
 def _about(path: Path) -> _About:
@@ -111,7 +108,10 @@ def _read(header: Header) -> dict[str, AnyArray]:
             if dtype is None:
                 raise InputError([Problem(header.path, name, "F32 or I64", entry.dtype)])
             file.seek(entry.begin)
-            tensors[name] = np.frombuffer(bytearray(file.read(entry.end - entry.begin)), dtype).reshape(entry.shape)
+            raw = bytearray(file.read(entry.end - entry.begin))
+            if len(raw) != entry.end - entry.begin:
+                raise InputError([Problem(header.path, name, f"{entry.end - entry.begin:,} bytes", f"{len(raw):,}")], DAMAGED)
+            tensors[name] = np.frombuffer(raw, dtype).reshape(entry.shape)
     return tensors
 
 
@@ -126,15 +126,24 @@ def _tensors(state: State) -> Iterator[tuple[str, AnyArray]]:
 
 
 def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
-    def take(name: str, shape: tuple[int, ...] | None) -> AnyArray:
-        array = tensors.get(name)
-        if array is None or (shape is not None and array.shape != shape):
-            found = "nothing" if array is None else str(array.shape)
-            raise InputError([Problem(path, name, str(shape or "a vector"), found)], "The file is damaged: start the session anew.")
+    left = dict(tensors)
+
+    def take(name: str, shape: tuple[int, ...], dtype: str = "F32") -> AnyArray:
+        array = left.pop(name, None)
+        if array is None or array.shape != shape or array.dtype != DTYPES[dtype]:
+            found = "nothing" if array is None else f"{array.dtype} {list(array.shape)}"
+            raise InputError([Problem(path, name, f"{DTYPES[dtype]} {list(shape)}", found)], DAMAGED)
         return array
 
+    def ids(name: str) -> list[int]:
+        found = take(name, (tensors[name].size,) if name in tensors else (0,), "I64")
+        wrong = found[(found < 0) | (found >= config.vocab_size)]
+        if len(wrong):
+            raise InputError([Problem(path, name, f"ids from 0 to {config.vocab_size - 1}", str(wrong[0]))], DAMAGED)
+        return [int(i) for i in found]
+
     state = State(config)
-    state.ids = take("ids", None).tolist()
+    state.ids = ids("ids")
     for index, layer in enumerate(state.layers):
         if isinstance(layer, KdaState):
             layer.s = take(f"layer.{index}.s", layer.s.shape)
@@ -143,15 +152,20 @@ def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
             assert isinstance(layer, MlaState)
             layer.write(0, take(f"layer.{index}.latents", (state.position, layer.width)))
     logits = take("logits", (config.vocab_size,)) if "logits" in tensors else None
-    return Saved(state, take("pending", None).tolist(), logits)
+    saved = Saved(state, ids("pending"), logits)
+    if left:
+        raise InputError([Problem(path, next(iter(left)), "no such tensor in a session", "it")], DAMAGED)
+    return saved
 
 
 def _bytes(array: AnyArray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _checksum(arrays: Iterable[AnyArray]) -> str:
+def _checksum(tensors: Mapping[str, AnyArray]) -> str:
+    """Over names, types and shapes too: two tensors of one shape could otherwise change places unseen."""
     digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
+    for name, array in tensors.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(_bytes(array))
     return digest.hexdigest()

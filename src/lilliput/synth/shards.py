@@ -10,9 +10,9 @@ from typing import Any
 
 from lilliput.model.config import Config
 from lilliput.model.layout import A_LOG_MULTIPLE, layout
+from lilliput.weights.catalogue import PREFIX
 from lilliput.weights.layout import ITEM_SIZES, Layout, TensorSpec
 
-PREFIX = "language_model."
 _DTYPE_ORDER = {"F32": 0, "BF16": 1, "U8": 2}
 
 

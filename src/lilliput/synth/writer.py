@@ -16,9 +16,9 @@ from lilliput.synth.shapes import SHAPES, SPARSE_LIMIT, Shape, raw_config, raw_g
 from lilliput.synth.shards import Shard, index_json, plan, pretty
 from lilliput.synth.staging import Staging, allocated, check_empty, check_space, sync
 from lilliput.text.bytelevel import byte_level_files
+from lilliput.weights.shards import INDEX
 
 SIDE_FILE = "synth.json"
-INDEX = "model.safetensors.index.json"
 
 Progress = Callable[[int, int], None]
 

@@ -1,1 +1,1 @@
-"""text"""
+"""Text to ids and back."""

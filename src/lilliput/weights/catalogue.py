@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,14 @@ class ExpertTable:
     offset: Offsets
 
 
+class Skipped(NamedTuple):
+    """What the files hold beside the text model."""
+
+    tensors: int = 0
+    parameters: int = 0
+    nbytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Stock:
     """All that opening a checkpoint finds out: sizes of the shards, places of trunk and experts, tensors and values not used."""
@@ -60,7 +69,7 @@ class Stock:
     sizes: tuple[int, ...]
     tensors: dict[str, TensorRef]
     experts: ExpertTable | None
-    skipped: int
+    skipped: Skipped
     padding: int
 
 
@@ -76,11 +85,6 @@ class Found:
     spelling: str  # the name in the file
 
 
-def is_passed_over(name: str) -> bool:
-    """A tensor of the release that is not the text model's: vision, multi-token prediction."""
-    return name.removeprefix(PREFIX).startswith(SKIPPED)
-
-
 class Catalogue:
     """Takes the headers one after the other (`add`); `differences` are all complaints once the last one was added."""
 
@@ -91,6 +95,7 @@ class Catalogue:
         self.spare_head: Found | None = None  # an lm_head beside tied embeddings
         self._aliases = dict(_aliases(layout.trunk))
         self._passed_over: dict[str, int] = {}
+        self._skipped = Skipped()
         self._experts = _Experts(layout.experts) if layout.experts else None
         self._problems: list[Problem] = []
         self._more: dict[str, int] = {}
@@ -127,7 +132,10 @@ class Catalogue:
             if dtype != spec.dtype or shape != spec.shape:
                 needed = f"with tie_word_embeddings true nothing, or the embedding again: {_described(spec.dtype, spec.shape)}"
                 self._complain("shape", self.files[file], spelling, needed, _described(dtype, shape))
-        elif is_passed_over(name):
+        elif name.startswith(SKIPPED):
+            sofar = self._skipped
+            nbytes = int(header.end[i] - header.begin[i])
+            self._skipped = Skipped(sofar.tensors + 1, sofar.parameters + prod(shape), sofar.nbytes + nbytes)
             before = self._passed_over.setdefault(name, file)
             if before != file:
                 self._complain("twice", self.files[file], spelling, "each tensor in one shard", f"it in {self.files[before].name} too")
@@ -178,7 +186,7 @@ class Catalogue:
         found = [self.found[name] for name in self.trunk]
         tensors = {f.spec.name: TensorRef(f.spec.name, f.dtype, f.spec.shape, f.file, f.offset, f.spec.nbytes) for f in found}
         padding = sum(prod(f.shape) - f.spec.parameters for f in found)
-        return Stock(sizes, tensors, self._experts.table() if self._experts else None, len(self._passed_over), padding)
+        return Stock(sizes, tensors, self._experts.table() if self._experts else None, self._skipped, padding)
 
     def longer(self) -> Iterator[Found]:
         """Tensors with more rows than the layout has: their tail must be zero."""
@@ -200,7 +208,7 @@ class _Experts:
 
     def __init__(self, spec: ExpertSpec) -> None:
         self.spec = spec
-        self.count = len(spec.layers) * spec.num_experts * 6
+        self.count = 6 * spec.count
         self.file: Files = np.full(self.count, -1, np.int16)
         self.offset: Offsets = np.zeros(self.count, np.int64)
         heads = [f"model.layers.{n}.block_sparse_moe" for n in spec.layers]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lilliput.errors import CheckpointError, Problem
-from lilliput.weights.catalogue import Catalogue, ExpertTable, Found, Stock, TensorRef
+from lilliput.weights.catalogue import Catalogue, ExpertTable, Found, Skipped, Stock, TensorRef
 from lilliput.weights.index_cache import Sidecar, Stamp, stamp
 from lilliput.weights.layout import EMBEDDING, Layout
 from lilliput.weights.safetensors import Header, read_header
@@ -32,9 +32,9 @@ class Checkpoint:
 
     `files` are the shards with links resolved, in name order, and `sizes` their bytes. `tensors` holds the trunk by the release's names
     without prefix, in the layout's order; each reference has the layout's shape (of a padded `A_log` the part that counts). `experts` is
-    None where every layer is dense. For a census: `skipped` tensors (vision) are in the files but not in a text model, and `padding`
-    zeros of `A_log` are stored beyond the layout's shapes (2,208 in the release, whose published 56,743,648,000 trunk parameters count
-    them). `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`: no header was read.
+    None where every layer is dense. For a census: `skipped` (vision) is in the files but not in a text model, and `padding` zeros of
+    `A_log` are stored beyond the layout's shapes (2,208 in the release, whose published 56,743,648,000 trunk parameters count them).
+    `identity` names this set of shards (names and sizes), for files that belong to it. `from_sidecar`: no header was read.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Checkpoint:
     sizes: tuple[int, ...]
     tensors: dict[str, TensorRef]
     experts: ExpertTable | None
-    skipped: int
+    skipped: Skipped
     padding: int
     identity: str
     from_sidecar: bool
@@ -110,8 +110,8 @@ def _headers(shards: Shards, problems: list[Problem]) -> Iterator[Header | None]
 def _refuse_absurd(shards: Shards, sizes: tuple[int, ...], layout: Layout) -> None:
     """A config that asks for millions of experts is not given arrays for them unless the files could hold them."""
     spec = layout.experts
-    if spec and len(spec.layers) * spec.num_experts * 6 > MANY:
-        needed = len(spec.layers) * spec.num_experts * spec.nbytes
+    if spec and 6 * spec.count > MANY:
+        needed = spec.count * spec.nbytes
         if needed > sum(sizes):
             what = f"{needed:,} bytes for {len(spec.layers)} layers of {spec.num_experts:,} experts"
             raise CheckpointError([Problem(shards.directory, "", what, f"{sum(sizes):,} bytes in {len(sizes)} shards")])

@@ -1,8 +1,8 @@
 """The index sidecar: what a checkpoint's headers said last time, so that opening it again reads none of them.
 
-One file per checkpoint directory in the user's cache (`LILLIPUT_CACHE`, else `lilliput/` in `XDG_CACHE_HOME` or `~/.cache`), never in the
-checkpoint. It is believed only if every byte of it is sound (a digest), it was made for the same layout, and the index file and all shards
-have the size, times and inode they had then. Anything else, and any failure to read or write it, means reading the headers.
+One file per checkpoint directory in the user's cache, never in the checkpoint. It is believed only if every byte of it is sound (a
+digest), it was made for the same layout, and the index file and all shards have the size, times and inode they had then. Anything else,
+and any failure to read or write it, means reading the headers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from lilliput.errors import CheckpointError
-from lilliput.weights.catalogue import ExpertTable, Stock, TensorRef
+from lilliput.errors import CheckpointError, UsageError
+from lilliput.machine.places import cache_directory
+from lilliput.weights.catalogue import ExpertTable, Skipped, Stock, TensorRef
 from lilliput.weights.layout import Layout
 from lilliput.weights.shards import INDEX, Shards, find_shards, locate
 
-MAGIC = b"lilliput index 1"  # 16 bytes; the number changes with the meaning of anything below
+MAGIC = b"lilliput index 2"  # 16 bytes; the number changes with the meaning of anything below
 DIGEST = 32
 Stamp = tuple[int, int, int, int]  # size, mtime, ctime, inode; ctime sees what restores mtime
 
@@ -37,19 +38,8 @@ class _Contents(msgspec.Struct):
     stamps: tuple[Stamp, ...]
     tensors: tuple[tuple[str, str, tuple[int, ...], int, int, int], ...]
     experts: bool
-    skipped: int
+    skipped: Skipped
     padding: int
-
-
-def cache_directory() -> Path | None:
-    """Where sidecars go; None where there is no home. Not made here."""
-    try:
-        if named := os.environ.get("LILLIPUT_CACHE"):
-            return Path(named).expanduser()
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "lilliput"
-    except RuntimeError:
-        return None
 
 
 def stamp(path: Path) -> Stamp:
@@ -72,7 +62,7 @@ class Sidecar:
     def __init__(self, directory: Path, layout: Layout) -> None:
         self.directory, self.layout = directory.resolve(), layout
         self._layout_digest = layout_digest(layout)
-        cache = cache_directory()
+        cache = _cache_directory()
         if cache is not None and _real(cache).is_relative_to(self.directory):
             cache = None  # nothing is ever written into a checkpoint
         name = hashlib.blake2b(os.fsencode(self.directory), digest_size=16).hexdigest()
@@ -159,6 +149,13 @@ class Sidecar:
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise
+
+
+def _cache_directory() -> Path | None:
+    try:
+        return cache_directory()
+    except UsageError:  # a cache that cannot be is no fault
+        return None
 
 
 def _digest(*parts: bytes | memoryview) -> bytes:

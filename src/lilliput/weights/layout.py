@@ -39,7 +39,6 @@ class TensorSpec:
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
-A_LOG = ".self_attn.A_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,11 @@ class ExpertSpec:
     latent: int  # rows of w2, columns of w1 and w3
 
     PARTS = ("w1.weight_packed", "w1.weight_scale", "w2.weight_packed", "w2.weight_scale", "w3.weight_packed", "w3.weight_scale")
+
+    @property
+    def count(self) -> int:
+        """Experts of all layers together."""
+        return len(self.layers) * self.num_experts
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from lilliput.weights.catalogue import TensorRef
+from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 PIECE_BYTES = 4 << 20  # of bf16 rows
 ROW_MULTIPLE = 4  # kernels take rows four at a time
@@ -31,3 +34,21 @@ def cut(rows: int, columns: int, *, whole: bool, piece_bytes: int = PIECE_BYTES)
     """(first row, rows) of each piece of a matrix; `whole` keeps it in one (kv_b, which is held and used twice)."""
     step = rows if whole else max(piece_bytes // (2 * columns) // ROW_MULTIPLE, 1) * ROW_MULTIPLE
     return ((row, min(step, rows - row)) for row in range(0, rows, step))
+
+
+def in_place(tensors: Mapping[str, TensorRef], layout: Layout, piece_bytes: int = PIECE_BYTES) -> list[PieceSpec]:
+    """The tape as it lies in the shards: bf16 rows, in the order of use, the head last (tied: the embedding's rows)."""
+    names = [spec.name for spec in layout.tape() if spec.name != HEAD]
+    specs = []
+    for name in [*names, HEAD]:
+        tensor = tensors[EMBEDDING if name == HEAD and HEAD not in tensors else name]
+        rows, columns = tensor.shape
+        for row, n in cut(rows, columns, whole=is_held(name), piece_bytes=piece_bytes):
+            offset = tensor.offset + 2 * columns * row
+            specs.append(PieceSpec(name, row, n, columns, "bf16", tensor.file, offset, 2 * columns * n))
+    return specs
+
+
+def is_held(name: str) -> bool:
+    """kv_b is used twice, around its layer's attention, so it is one piece and held meanwhile."""
+    return name.endswith(".kv_b_proj.weight")

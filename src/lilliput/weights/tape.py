@@ -1,31 +1,38 @@
 """The tape: every trunk matrix as a fixed sequence of pieces, played once per pass from the first matrix to `lm_head`.
 
-A caller asks for the matrices in the tape's order and multiplies with each piece as it comes by; whether a piece stays in
-memory or is read again for every pass cannot be told from outside.
+Pinned pieces stay in memory after their first reading; all others stream through a ring. Because the tape needs no knowledge of
+the tokens, the reader runs ahead of the arithmetic as far as the ring allows: through layers, and across the border between two
+passes. A caller asks for the matrices in the tape's order and multiplies with each piece as it comes by; where a piece came from
+cannot be told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from lilliput import _core
-from lilliput.weights.checkpoint import TensorRef
-from lilliput.weights.files import Bytes, ShardFiles
+from lilliput.errors import ContentError, LilliputError
+from lilliput.weights.disk import Disk
+from lilliput.weights.layout import HEAD
+from lilliput.weights.pieces import PieceSpec
+from lilliput.weights.ring import Ring
 
 Array = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
 
-PIECE_BYTES = 4 << 20
-ROW_MULTIPLE = 4  # kernels take rows four at a time
+SLOT_MULTIPLE = 4096  # of sizes and places in memory: no disk asks for more alignment
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive rows of one matrix: rows `row` .. `row + rows` of `columns` weights, stored as bf16 rows or K12 tiles."""
+    """Consecutive rows of one matrix: rows `row` .. `row + rows`, stored as bf16 rows or K12 tiles."""
 
     row: int
     rows: int
@@ -38,77 +45,209 @@ class Piece:
         multiply(y, x, self.data, self.rows, self.row)
 
 
-@dataclass(frozen=True, slots=True)
-class TapeEntry:
-    """One matrix of the tape: where its bf16 rows lie, and the first row of each piece."""
+@dataclass(slots=True)
+class TapeStats:
+    """Counters of a tape since it was made. Bytes include the margins that alignment adds."""
 
-    name: str
-    tensor: TensorRef
-    starts: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.tensor.shape[0], self.tensor.shape[1]
-
-    def extents(self) -> Iterator[tuple[int, int]]:
-        """(first row, rows) of every piece."""
-        ends = (*self.starts[1:], self.shape[0])
-        return ((start, end - start) for start, end in zip(self.starts, ends, strict=True))
+    pieces: int = 0  # consumed
+    waits: int = 0  # times a piece was not there when its turn came
+    waited_s: float = 0.0
+    pass_bytes: int = 0  # read for the pass that plays, or played last
+    bytes_consumed: int = 0  # read and multiplied with, all passes
+    bytes_dropped: int = 0  # read, or asked for, and given up: behind the last pass, or by an abandoned one
+    requested_ahead: int = 0  # pieces whose reading had been asked for before the piece in front of them was done
 
 
-def tape_entry(name: str, tensor: TensorRef, *, whole: bool = False, piece_bytes: int = PIECE_BYTES) -> TapeEntry:
-    """Cut a matrix into pieces of about `piece_bytes`; `whole` keeps it in one (kv_b, which is used twice)."""
-    rows, columns = tensor.shape
-    step = rows if whole else max(piece_bytes // (2 * columns) // ROW_MULTIPLE, 1) * ROW_MULTIPLE
-    return TapeEntry(name, tensor, tuple(range(0, rows, step)))
+@dataclass(slots=True)
+class _Flight:
+    """A piece that was asked for: its bytes land at `address` (region of `nbytes` there), the data `skip` bytes in."""
+
+    index: int
+    ticket: int
+    nbytes: int
+    data: Bytes
+    pinned: bool
+    ahead: bool  # asked for before the piece in front of it was done
+
+
+def padded(nbytes: int) -> int:
+    return -(-nbytes // SLOT_MULTIPLE) * SLOT_MULTIPLE
 
 
 class Tape:
-    """Plays the entries in order. `resident` keeps every piece after its first reading."""
+    """Plays `specs` in order, reading from files[spec.file] = (path, size).
 
-    def __init__(self, shards: ShardFiles, entries: Sequence[TapeEntry], *, resident: bool) -> None:
-        self._shards, self._entries, self._resident = shards, tuple(entries), resident
-        self._kept: dict[tuple[str, int], Piece] = {}
-        self._next = 0
-        self._buffer: Bytes = np.empty(0, np.uint8)
+    `pins` are indices of specs; `ring_bytes` must hold the largest other piece. `verify`: "first" checks a piece's checksum, if it
+    has one, on its first read; "every" on each.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: Sequence[tuple[Path, int]],
+        specs: Sequence[PieceSpec],
+        *,
+        pins: Collection[int],
+        ring_bytes: int,
+        verify: str = "first",
+    ) -> None:
+        self._disk, self._specs, self._verify = disk, tuple(specs), verify
+        self._files = [disk.add(path, size) for path, size in files]
+        self._extents = [disk.extent(self._files[s.file], s.offset, s.nbytes) for s in self._specs]
+        self._ranges = _ranges(self._specs)
+        self._first_head = self._ranges[HEAD].start if HEAD in self._ranges else len(self._specs)
+        self._ring = Ring(ring_bytes // SLOT_MULTIPLE * SLOT_MULTIPLE)
+        unpinned = [padded(self._extents[i][1]) for i in range(len(self._specs)) if i not in pins]
+        assert self._ring.size >= max(unpinned, default=0), "the plan gives the ring room for the largest piece"
+        self._ring_memory = _core.Arena(max(self._ring.size, SLOT_MULTIPLE)) if unpinned else None
+        self._ring_view = self._ring_memory.array() if self._ring_memory else np.empty(0, np.uint8)
+        self._pin_at, total = {}, 0
+        for i in sorted(pins):
+            self._pin_at[i] = total
+            total += padded(self._extents[i][1])
+        self._pin_memory = _core.Arena(total) if total else None
+        self._pin_view = self._pin_memory.array() if self._pin_memory else np.empty(0, np.uint8)
+        self._loaded: dict[int, Piece] = {}  # pins that are there
+        self._verified: set[int] = set()
+        self._flights: deque[_Flight] = deque()
+        self._playing = 0  # the piece whose turn is next
+        self._stop = 0  # where the pass ends
+        self._next_request = 0
+        self._wrapped = False  # requests have reached the next pass
+        self._more = False
+        self.stats = TapeStats()
 
     @property
-    def nbytes(self) -> int:
-        return sum(entry.tensor.nbytes for entry in self._entries)
+    def planned_bytes(self) -> int:
+        """What a pass with logits reads once all pins are there, alignment included."""
+        return sum(self._delivered(i) for i in range(len(self._specs)) if i not in self._pin_at)
 
-    def rewind(self) -> None:
-        """A pass begins: the next matrix asked for is the first."""
-        self._next = 0
+    def _delivered(self, index: int) -> int:
+        return self._disk.delivered(self._files[self._specs[index].file], self._extents[index])
+
+    def begin(self, *, head: bool, more: bool) -> None:
+        """A pass begins. `head`: the last matrix will be asked for. `more`: another pass will follow, so read ahead into it."""
+        if self._playing != self._stop:
+            self._drop_flights()
+        if not self._wrapped:
+            self._next_request = 0
+        self._playing, self._wrapped, self._more = 0, False, more
+        self._stop = len(self._specs) if head else self._first_head
+        self.stats.pass_bytes = 0
+        self._request_ahead()
 
     def pieces(self, name: str) -> Iterator[Piece]:
         """The pieces of the next matrix. A piece is valid until the one after it is asked for."""
-        entry = self._entries[self._next] if self._next < len(self._entries) else None
-        if entry is None or entry.name != name:
-            raise AssertionError(f"the tape is at {entry.name if entry else 'its end'}, not at {name}")
-        self._next += 1
-        for row, rows in entry.extents():
-            yield self._piece(entry, row, rows)
+        wanted = self._ranges[name]
+        if self._playing != wanted.start or self._stop < wanted.stop:
+            at = self._specs[self._playing].name if self._playing < self._stop else "its end"
+            raise AssertionError(f"the tape is at {at}, not at {name}")
+        for index in wanted:
+            flight, piece = self._take(index)
+            yield piece  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
+            self._playing = index + 1
+            if flight is not None and not flight.pinned:
+                self._ring.give_back()
+            self._request_ahead()
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Piece]:
-        """The next matrix as one piece, valid until the block is left."""
-        (piece,) = self.pieces(name)
-        yield piece
+        """The next matrix, which is a single piece, valid until the block is left."""
+        pieces = self.pieces(name)
+        yield next(pieces)
+        for _ in pieces:
+            raise AssertionError(f"{name} is held whole, so it must be one piece")
 
-    def _piece(self, entry: TapeEntry, row: int, rows: int) -> Piece:
-        kept = self._kept.get((entry.name, row))
-        if kept is not None:
-            return kept
-        stride = 2 * entry.shape[1]
-        nbytes = rows * stride
-        if self._resident:
-            data = np.empty(nbytes, np.uint8)
+    def close(self) -> None:
+        """End the reads; no piece may be used any more."""
+        self._drop_flights()
+        self._loaded.clear()
+
+    def _take(self, index: int) -> tuple[_Flight | None, Piece]:
+        self.stats.pieces += 1
+        if index in self._loaded:
+            return None, self._loaded[index]
+        if not self._flights:
+            self._request_ahead()
+        flight = self._flights[0]
+        assert flight.index == index
+        spec = self._specs[index]
+        if not self._disk.reader.ready(flight.ticket):
+            self.stats.waits += 1
+        self.stats.requested_ahead += flight.ahead
+        try:
+            self.stats.waited_s += self._disk.wait(flight.ticket, self._describe(spec))
+        except LilliputError:
+            self._flights.popleft()  # the ticket is gone; after an interrupt it is not, and the flight is dropped later
+            raise
+        self._flights.popleft()
+        self._check(index, flight.data)
+        self.stats.pass_bytes += flight.nbytes
+        self.stats.bytes_consumed += flight.nbytes
+        piece = self._piece(spec, flight.data)
+        if flight.pinned:
+            self._loaded[index] = piece
+        return flight, piece
+
+    def _piece(self, spec: PieceSpec, data: Bytes) -> Piece:
+        return Piece(spec.row, spec.rows, spec.kind, data)
+
+    def _check(self, index: int, data: Bytes) -> None:
+        spec = self._specs[index]
+        if spec.checksum is None or (index in self._verified and self._verify != "every"):
+            return
+        if _core.checksum(data) != spec.checksum:
+            path = self._disk.path(self._files[spec.file])
+            raise ContentError(f"{path}: {self._describe(spec)} does not match its checksum: do not use any output; pack the tape again")
+        self._verified.add(index)
+
+    def _describe(self, spec: PieceSpec) -> str:
+        return f"piece at byte {spec.offset} (rows {spec.row} to {spec.row + spec.rows - 1} of {spec.name})"
+
+    def _request_ahead(self) -> None:
+        """Ask for pieces in the order of their turns, as far as the ring has room."""
+        while True:
+            if self._next_request == (self._first_head if self._wrapped else self._stop):
+                if self._wrapped or not self._more:
+                    return
+                self._wrapped, self._next_request = True, 0
+                continue
+            index = self._next_request
+            if index not in self._loaded and not (index in self._pin_at and self._wrapped) and not self._request(index):
+                return
+            self._next_request += 1
+
+    def _request(self, index: int) -> bool:
+        spec, (begin, length) = self._specs[index], self._extents[index]
+        pinned = index in self._pin_at
+        if pinned:
+            assert self._pin_memory is not None
+            memory, view, at = self._pin_memory, self._pin_view, self._pin_at[index]
         else:
-            if len(self._buffer) < nbytes:
-                self._buffer = np.empty(nbytes, np.uint8)
-            data = self._buffer[:nbytes]
-        self._shards.read_into(entry.tensor.file, entry.tensor.offset + row * stride, data)
-        piece = Piece(row, rows, "bf16", data)
-        if self._resident:
-            self._kept[entry.name, row] = piece
-        return piece
+            place = self._ring.take(padded(length))
+            if place is None:
+                return False
+            assert self._ring_memory is not None
+            memory, view, at = self._ring_memory, self._ring_view, place
+        ticket = self._disk.submit(self._files[spec.file], spec.offset, spec.nbytes, memory.address + at, urgent=False)
+        skip = at + spec.offset - begin
+        self._flights.append(_Flight(index, ticket, self._delivered(index), view[skip : skip + spec.nbytes], pinned, self._wrapped or self._playing < index))
+        return True
+
+    def _drop_flights(self) -> None:
+        for flight in self._flights:
+            self._disk.reader.cancel(flight.ticket)
+            self.stats.bytes_dropped += flight.nbytes
+        self._flights.clear()
+        self._ring.clear()
+        self._wrapped, self._next_request = False, 0
+
+
+def _ranges(specs: Sequence[PieceSpec]) -> dict[str, range]:
+    """Which pieces belong to a matrix: they follow each other."""
+    starts: dict[str, int] = {}
+    stops: dict[str, int] = {}
+    for i, spec in enumerate(specs):
+        starts.setdefault(spec.name, i)
+        stops[spec.name] = i + 1
+    return {name: range(starts[name], stops[name]) for name in starts}

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from lilliput._core import FaultPlan
 from lilliput.errors import UsageError
 from lilliput.weights.checkpoint import Checkpoint, TensorRef
-from lilliput.weights.experts import Experts, NoExperts
+from lilliput.weights.disk import READER_THREADS, Disk
+from lilliput.weights.experts import Experts
 from lilliput.weights.files import Bytes, ShardFiles
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
-from lilliput.weights.tape import Tape, TapeEntry, tape_entry
+from lilliput.weights.pieces import PieceSpec
+from lilliput.weights.policy import DEFAULT
+from lilliput.weights.tape import Tape
 
 Array = npt.NDArray[np.float32]
 
@@ -34,23 +39,43 @@ class Watch:
             see(layer, ids, weights)
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How memory is used for weights, as the plan computed it: which pieces are pinned, the ring, the experts kept and in flight."""
+
+    pins: frozenset[int]  # indices of pieces
+    ring_bytes: int
+    expert_slots: int  # experts kept
+    window: int  # experts in flight that are not kept
+    reader_threads: int = READER_THREADS
+    policy: str = DEFAULT
+    verify: str = "first"
+
+
+TapeMaker = Callable[..., Tape]
+
+
 class Weights:
     """Opens the ways to a checkpoint's weights for the tensors of `layout` (which may cover fewer layers than the checkpoint).
 
-    `usable_ids` limits the ids whose embedding rows are real (sparse synthetic checkpoints). `tape` replaces the tape made
-    from the shards: a function of the entries.
+    `specs` is the tape, in `tape_files` (path, size): the shards themselves, or a packed tape. `usable_ids` limits the ids whose
+    embedding rows are real (sparse synthetic checkpoints). `faults` and `make_tape` are for tests.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         layout: Layout,
+        storage: Storage,
         *,
-        resident: bool,
+        specs: Sequence[PieceSpec],
+        tape_files: Sequence[tuple[Path, int]],
         usable_ids: int | None = None,
-        tape: Callable[[ShardFiles, list[TapeEntry]], Tape] | None = None,
+        faults: FaultPlan | None = None,
+        make_tape: TapeMaker = Tape,
     ) -> None:
-        self.shards = ShardFiles(checkpoint.files, checkpoint.sizes)
+        self.files = ShardFiles(checkpoint.files, checkpoint.sizes)
+        self.disk = Disk(storage.reader_threads, faults)
         self.watch = Watch()
         self._embedding = checkpoint.tensors[EMBEDDING]
         self._usable_ids = usable_ids
@@ -59,25 +84,28 @@ class Weights:
             for spec in layout.trunk
             if not spec.is_matrix and spec.name not in (EMBEDDING, HEAD)
         }
-        entries = self._entries(checkpoint, layout)
-        self.tape = tape(self.shards, entries) if tape else Tape(self.shards, entries, resident=resident)
-        self.experts: Experts = NoExperts()
+        self.tape = make_tape(
+            self.disk, tape_files, specs, pins=storage.pins, ring_bytes=storage.ring_bytes, verify=storage.verify
+        )
+        self.experts: Experts | None = None
         if layout.experts is not None:
             assert checkpoint.experts is not None
-            self.experts = Experts(self.shards, checkpoint.experts, layout.experts, resident=resident)
+            shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
+            self.experts = Experts(
+                self.disk,
+                shards,
+                checkpoint.experts,
+                layout.experts,
+                slots=storage.expert_slots,
+                window=storage.window,
+                policy=storage.policy,
+            )
 
-    @staticmethod
-    def _entries(checkpoint: Checkpoint, layout: Layout) -> list[TapeEntry]:
-        names = [spec.name for spec in layout.tape()]
-        if HEAD not in names:
-            names.append(HEAD)  # tied: the head's pieces point at the embedding
-        return [
-            tape_entry(name, checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING]), whole=name.endswith(".kv_b_proj.weight"))
-            for name in names
-        ]
-
-    def begin_pass(self) -> None:
-        self.tape.rewind()
+    def begin_pass(self, *, head: bool, more: bool) -> None:
+        """A pass starts; what an abandoned one left in flight is dropped."""
+        if self.experts is not None:
+            self.experts.abandon()
+        self.tape.begin(head=head, more=more)
 
     def embed(self, ids: npt.NDArray[np.int64]) -> Array:
         """The embedding rows of ids [N] → float32 [N, D], read from the shard. Raises UsageError for an id that has no row."""
@@ -89,16 +117,21 @@ class Weights:
             raise UsageError(f"token id {bad[0]}: needed 0 to {limit - 1}, because {why}")
         out = np.empty((len(ids), columns), np.uint16)
         for row, i in zip(out, ids, strict=True):
-            self.shards.read_into(self._embedding.file, self._embedding.offset + int(i) * 2 * columns, row.view(np.uint8))
+            self.files.read_into(self._embedding.file, self._embedding.offset + int(i) * 2 * columns, row.view(np.uint8))
         return widen(out)
 
     def _widened(self, tensor: TensorRef) -> Array:
-        data: Bytes = self.shards.read(tensor.file, tensor.offset, tensor.nbytes)
+        data: Bytes = self.files.read(tensor.file, tensor.offset, tensor.nbytes)
         flat = data.view(np.float32) if tensor.dtype == "F32" else widen(data.view(np.uint16))
         return flat.reshape(tensor.shape)
 
     def close(self) -> None:
-        self.shards.close()
+        """End all reads and release the files; the model cannot be run any more."""
+        self.tape.close()
+        if self.experts is not None:
+            self.experts.close()
+        self.disk.close()
+        self.files.close()
 
 
 def widen(bf16: npt.NDArray[np.uint16]) -> Array:

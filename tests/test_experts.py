@@ -1,0 +1,73 @@
+"""Experts: read once a request, kept as the policy says, applied in any order of arrival with the same bits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lilliput._core import FaultPlan
+from lilliput.weights.experts import Experts
+from models import all_logits, build_model
+
+TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
+IDS = json.loads((TINY_A / "expected.json").read_text())["prompt_ids"]
+
+
+def experts_of(**options: object) -> Experts:
+    experts = build_model(TINY_A, "from disk", **options).weights.experts  # type: ignore[arg-type]
+    assert experts is not None
+    return experts
+
+
+def apply(experts: Experts, layer: int, ids: list[list[int]]) -> bytes:
+    chosen = np.array(ids, np.int32)
+    x = np.linspace(-2, 3, len(ids) * 64, dtype=np.float32).reshape(len(ids), 64)
+    weights = np.linspace(0.1, 0.9, chosen.size, dtype=np.float32).reshape(chosen.shape)
+    return experts.request(layer, chosen).apply(weights, x, 4.0, 25.0).tobytes()
+
+
+def test_each_expert_is_read_once_however_many_tokens_chose_it() -> None:
+    experts = experts_of()
+    apply(experts, 3, [[1, 2, 5, 9], [2, 5, 9, 15], [0, 2, 5, 9]])
+    assert (experts.stats.reads, experts.stats.hits) == (6, 0)
+
+
+def test_a_hit_costs_no_read_and_counts_stay_true() -> None:
+    experts = experts_of(expert_slots=4)
+    apply(experts, 3, [[1, 2, 5, 9]])
+    before = experts.stats.bytes_read
+    apply(experts, 3, [[1, 2, 5, 9]])
+    assert (experts.stats.reads, experts.stats.hits, experts.stats.bytes_read) == (4, 4, before)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "layered", "forecast"])
+def test_any_policy_and_size_gives_the_same_bits(policy: str) -> None:
+    want = all_logits(build_model(TINY_A), IDS, chunk=4).tobytes()
+    for slots in (0, 1, 5, 40, 192):
+        for window in (1, 3):
+            model = build_model(TINY_A, "from disk", expert_slots=slots, window=window, policy=policy)
+            assert all_logits(model, IDS, chunk=4).tobytes() == want
+
+
+def test_results_that_arrive_early_wait_for_the_lower_ids() -> None:
+    in_order = apply(experts_of(window=16), 2, [[0, 3, 7, 12]] * 3)
+    early = 0
+    for seed in range(8):
+        faults = FaultPlan(seed=seed, delay_us_max=2000, reorder=True)
+        experts = experts_of(window=16, faults=faults, reader_threads=8)
+        assert apply(experts, 2, [[0, 3, 7, 12]] * 3) == in_order
+        early += experts.stats.early
+    assert early > 0
+
+
+def test_a_request_that_is_given_up_frees_its_slots() -> None:
+    experts = experts_of(expert_slots=3, window=2)
+    for _ in range(20):
+        experts.request(4, np.array([[0, 1, 2, 3]], np.int32))
+    assert experts.stats.reads >= 20
+    want = apply(experts_of(), 4, [[0, 1, 2, 3]])
+    assert apply(experts, 4, [[0, 1, 2, 3]]) == want
+    assert sorted([*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]) == list(range(5))

@@ -1,0 +1,116 @@
+"""What Python code can ask of an engine by mistake: ids that are none, closed and foreign engines, threads at the same time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lilliput
+from lilliput import _core
+from lilliput.engine import engine as engine_module
+from lilliput.engine.engine import Engine
+from lilliput.errors import TokenizerError, UsageError
+
+ORACLES = Path(__file__).parent / "oracle"
+TINY_A = ORACLES / "tiny-a"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return lilliput.open(TINY_A)
+
+
+def ids_of(engine: Engine, prompt: Any, **options: Any) -> list[int]:
+    return [token.id for token in engine.generate(prompt, **{"max_tokens": 3} | options)]
+
+
+@pytest.mark.parametrize("prompt", [(1, 2, 3), range(1, 4), np.array([1, 2, 3]), np.array([1, 2, 3], np.uint8), iter([1, 2, 3])])
+def test_any_row_of_whole_numbers_is_a_prompt(engine: Engine, prompt: Any) -> None:
+    assert ids_of(engine, prompt) == ids_of(engine, [1, 2, 3])
+
+
+@pytest.mark.parametrize("prompt", [[1.5], [True], ["a"], [None], None, 5, b"abc", np.array([1.0]), np.array([[1, 2]]), [float("nan")]])
+def test_anything_else_is_refused_and_nothing_is_rounded(engine: Engine, prompt: Any) -> None:
+    with pytest.raises(UsageError, match="token id"):
+        engine.generate(prompt)
+    with pytest.raises(UsageError, match="token id"):
+        engine.logits(prompt)
+    with pytest.raises(UsageError, match="token id"):
+        engine.session().append(prompt)
+
+
+def test_logits_of_nothing_are_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="prompt is empty"):
+        engine.logits([])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [(o, v) for o in ("threads", "layers", "max_tokens") for v in (0, True, 1.0, "2", float("nan"))]
+    + [("threads", 2**64), ("threads", 2000)],
+)
+def test_counts_are_whole_numbers_in_range(engine: Engine, option: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}: needed"):
+        engine.generate([1], max_tokens=value) if option == "max_tokens" else lilliput.open(TINY_A, **{option: value})  # type: ignore[arg-type]
+
+
+def test_a_closed_engine_says_so(engine: Engine) -> None:
+    closed = lilliput.open(TINY_A)
+    session, running = closed.session(), closed.generate([1, 2], max_tokens=9)
+    session.append([1])
+    next(running)
+    closed.close()
+    closed.close()
+    for use in (lambda: next(running), lambda: closed.generate([1]), lambda: closed.logits([1]), session.logits):
+        with pytest.raises(UsageError, match="was closed"):
+            use()
+
+
+def test_a_session_of_another_engine_is_refused(engine: Engine) -> None:
+    other = lilliput.open(ORACLES / "tiny-b")
+    with pytest.raises(UsageError, match="another engine"):
+        engine.generate(other.session())
+
+
+def test_an_engine_that_cannot_be_opened_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    lilliput.open(TINY_A, threads=2, isa="scalar")
+    (tmp_path / "m").mkdir()
+    for file in TINY_A.iterdir():
+        (tmp_path / "m" / file.name).symlink_to(file)
+    (tmp_path / "m" / "tiktoken.model").write_text("bad")
+    with pytest.raises(TokenizerError):
+        lilliput.open(tmp_path / "m", threads=1, isa=_core.isas()[-1])
+    assert (_core.threads(), _core.isa()) == (2, "scalar")
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_threads_take_turns(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_fits_in_memory", lambda _: resident)
+    engine = lilliput.open(TINY_A)
+    straight = ids_of(engine, [1, 2, 3], max_tokens=12)
+    found: list[object] = []
+
+    def work() -> None:
+        try:
+            found.append(ids_of(engine, [1, 2, 3], max_tokens=12))
+        except BaseException as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [straight] * 4
+
+
+def test_one_stop_may_be_given_as_text(engine: Engine) -> None:
+    from lilliput.engine.stopping import StopText
+
+    stop = StopText("ab")
+    assert stop.push("xbaab") == "xba"
+    assert stop.hit

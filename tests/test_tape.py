@@ -1,0 +1,167 @@
+"""The tape: every byte counted, nothing read twice in a pass, the reader ahead of the arithmetic, faults that leave no trace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lilliput._core import FaultPlan
+from lilliput.errors import LilliputError
+from lilliput.model.batch import Span
+from lilliput.model.model import Model
+from lilliput.model.state import State
+from models import all_logits, build_model
+
+TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
+IDS = json.loads((TINY_A / "expected.json").read_text())["prompt_ids"]
+SMALL = 8192
+
+
+@pytest.fixture(scope="module")
+def want() -> bytes:
+    return all_logits(build_model(TINY_A), IDS, chunk=4).tobytes()
+
+
+def one_pass(model: Model, ids: list[int], *, head: bool = True, more: bool = False) -> Span:
+    span = Span(State(model.config), ids, [len(ids) - 1] if head else [])
+    model.forward([span], more=more)
+    return span
+
+
+@pytest.mark.parametrize("storage", ["from disk", "half", "in memory"])
+def test_a_pass_reads_exactly_what_is_planned(storage: str) -> None:
+    model = build_model(TINY_A, storage, piece_bytes=SMALL)
+    tape, experts = model.weights.tape, model.weights.experts
+    assert experts is not None
+    before = model.weights.disk.stats()["bytes_read"]
+    assert before == 0, "nothing is read when a model is opened"
+    for n in range(3):
+        one_pass(model, IDS[n : n + 2])
+        if n:
+            assert tape.stats.pass_bytes == tape.planned_bytes
+    assert tape.stats.bytes_dropped == 0
+    assert model.weights.disk.stats()["bytes_read"] == tape.stats.bytes_consumed + experts.stats.bytes_read
+    assert tape.planned_bytes == (0 if storage == "in memory" else tape.planned_bytes)
+
+
+def test_in_one_pass_every_piece_is_read_once_in_the_order_of_the_tape() -> None:
+    plan = FaultPlan()
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL, faults=plan, ring_bytes=1 << 20, reader_threads=1)
+    one_pass(model, IDS[:1])
+    tape = model.weights.tape
+    wanted = [(tape._files[spec.file], *extent) for spec, extent in zip(tape._specs, tape._extents, strict=True)]
+    calls = [(file, offset, nbytes) for file, offset, nbytes, _ in plan.calls()]
+    assert [call for call in calls if call in set(wanted)] == wanted
+
+
+def test_the_head_is_skipped_when_nobody_asks_for_logits() -> None:
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL)
+    one_pass(model, IDS[:2], head=False)
+    without = model.weights.tape.stats.pass_bytes
+    one_pass(model, IDS[:2])
+    head = sum(model.weights.tape._delivered(i) for i in model.weights.tape._ranges["lm_head.weight"])
+    assert model.weights.tape.stats.pass_bytes - without == head > 0
+
+
+def test_the_next_pass_is_read_ahead_and_only_when_there_will_be_one() -> None:
+    for more, ahead in ((False, False), (True, True)):
+        model = build_model(TINY_A, "from disk", piece_bytes=SMALL, ring_bytes=1 << 20)
+        one_pass(model, IDS[:2], more=more)
+        assert bool(model.weights.tape._flights) == ahead
+        before = model.weights.tape.stats.bytes_consumed
+        one_pass(model, IDS[:2])
+        assert model.weights.tape.stats.bytes_consumed == 2 * before
+        assert model.weights.tape.stats.bytes_dropped == 0
+
+
+def test_what_was_read_ahead_for_a_pass_that_never_came_is_counted_apart() -> None:
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL, ring_bytes=1 << 20)
+    one_pass(model, IDS[:2], more=True)
+    consumed = model.weights.tape.stats.bytes_consumed
+    model.weights.tape.close()
+    assert model.weights.tape.stats.bytes_consumed == consumed
+    assert model.weights.tape.stats.bytes_dropped > 0
+
+
+def test_with_room_in_the_ring_the_next_piece_is_requested_before_the_current_one_is_done() -> None:
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL, ring_bytes=4 << 20)
+    one_pass(model, IDS[:2])
+    stats = model.weights.tape.stats
+    assert stats.requested_ahead == stats.pieces - 1  # all but the first
+
+
+def test_a_reader_that_was_given_time_is_never_waited_for() -> None:
+    """All of the pass fits the ring: once the reads are through, no piece is waited for."""
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL, ring_bytes=64 << 20)
+    tape = model.weights.tape
+    tape.begin(head=True, more=False)
+    for flight in tape._flights:
+        while not model.weights.disk.reader.ready(flight.ticket):
+            pass
+    for name in tape._ranges:
+        for _ in tape.pieces(name):
+            pass
+    assert (tape.stats.waits, tape.stats.pieces) == (0, len(tape._specs))
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("ring_bytes", [0, 100_000, 1 << 20])
+@pytest.mark.parametrize("slots", [0, 7])
+def test_a_disk_that_misbehaves_changes_no_bit(want: bytes, threads: int, ring_bytes: int, slots: int) -> None:
+    faults = FaultPlan(seed=threads, delay_us_max=200, short_reads=True, reorder=True)
+    smallest = build_model(TINY_A, "from disk", piece_bytes=SMALL).weights.tape._ring.size
+    model = build_model(
+        TINY_A,
+        "from disk",
+        piece_bytes=SMALL,
+        faults=faults,
+        reader_threads=threads,
+        ring_bytes=max(ring_bytes, smallest),
+        expert_slots=slots,
+        window=2,
+    )
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+
+
+@pytest.mark.parametrize("storage", ["from disk", "half"])
+@pytest.mark.parametrize("at", [1, 2, 50, 300, 700])
+def test_a_failed_read_names_what_was_read_and_the_next_pass_is_whole(storage: str, at: int, want: bytes) -> None:
+    faults = FaultPlan(fail_at=[(at, errno.EIO)])
+    model = build_model(TINY_A, storage, piece_bytes=SMALL, faults=faults)
+    state = State(model.config)
+    with pytest.raises(LilliputError, match=r"model-0000\d-of-000003\.safetensors: reading (piece at byte|expert \d+ of layer).*failed"):
+        all_logits(model, IDS, chunk=4, state=state)
+    rest = all_logits(model, IDS[state.position :], chunk=4, state=state)
+    assert rest.tobytes() == np.frombuffer(want, np.float32).reshape(len(IDS), -1)[-len(rest) :].tobytes()
+
+
+@pytest.mark.parametrize("layer", [0, 3, 12])
+def test_an_abandoned_pass_leaves_the_tape_fit_for_the_next(layer: int, want: bytes) -> None:
+    model = build_model(TINY_A, "half", piece_bytes=SMALL)
+
+    def stop(index: int, _sum: object) -> None:
+        if index == layer:
+            raise KeyboardInterrupt
+
+    model.weights.watch.on_layer.append(stop)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            one_pass(model, IDS[:3], more=True)
+    model.weights.watch.on_layer.remove(stop)
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+
+
+def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:
+    directory = shutil.copytree(TINY_A, tmp_path / "m")
+    model = build_model(directory, "from disk", piece_bytes=SMALL)
+    one_pass(model, IDS[:1])
+    shard = sorted(directory.glob("*.safetensors"))[1]
+    with shard.open("r+b") as file:
+        file.truncate(shard.stat().st_size // 3)
+    with pytest.raises(LilliputError, match="model-00002-of-000003.safetensors: reading .* failed"):
+        one_pass(model, IDS[:1])
