@@ -44,10 +44,15 @@ def token_bytes(config: Config) -> int:
     The block sums with the running one; what `Model.forward` holds around a layer (the mixture, the norm before it, and the one from
     the half layer before); and what the layer itself has alive at once.
     """
-    blocks = 0 if config.attn_res_block_size is None else -(-config.num_layers // config.attn_res_block_size)
-    layers = {_kda(config) if kda else _mla(config) for kda in config.is_kda}
-    layers |= {_moe(config) if config.is_moe(i) else _dense(config) for i in range(config.num_layers)}
-    return F32 * ((blocks + 1 + 3) * config.hidden_size + max(layers))
+    size, d = config.attn_res_block_size, config.hidden_size
+    most = 0
+    for layer, kda in enumerate(config.is_kda):
+        frozen = 0 if size is None else layer // size + 1
+        running = 0 if size is not None and layer % size == 0 else 1  # at a boundary nothing has been added yet
+        attention = (frozen + running) * d + (_kda(config) if kda else _mla(config))
+        mlp = (frozen + 1) * d + (_moe(config) if config.is_moe(layer) else _dense(config))
+        most = max(most, attention, mlp)
+    return F32 * (most + 3 * d)
 
 
 def _kda(config: Config) -> int:
