@@ -12,6 +12,7 @@ namespace nb = nanobind;
 namespace lilliput {
 void bind_dot(nb::module_& m);
 void bind_math(nb::module_& m);
+void bind_checksum(nb::module_& m);
 }  // namespace lilliput
 
 NB_MODULE(_core, m) {
@@ -30,4 +31,5 @@ NB_MODULE(_core, m) {
       nb::arg("isa"), "Lines `kernel shape digest` over fixed inputs; every instruction set must give those of tests/kernel_digests.txt.");
   bind_dot(m);
   bind_math(m);
+  bind_checksum(m);
 }
