@@ -22,6 +22,8 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "logits": "logits",
     "compare": "logits",
     "synth": "synth",
+    "pack": "pack",
+    "verify": "pack",
     "bench": "bench",
     "simulate": "simulate",
 }

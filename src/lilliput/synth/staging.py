@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from lilliput.errors import DoesNotFitError, LilliputError, UsageError
+from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.durable import allocated, free_bytes, readable, sync, sync_directory
 
 __all__ = ["PARTIAL", "Staging", "allocated", "check_empty", "check_space", "sync", "sync_directory"]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from lilliput import _core
+from lilliput.errors import MOST_SHOWN, ContentError
 from lilliput.weights.direct import Bytes, DirectFile, room
 from lilliput.weights.feed import Extent, Feed
 from lilliput.weights.manifest import aligned
+from lilliput.weights.packed import Packed, describe
 
 MEMORY = 64_000_000  # bytes
 
 
-def faults(file: DirectFile, pieces: Sequence[tuple[int, int, int]]) -> Iterator[str | None]:
+def faults(file: DirectFile, pieces: Sequence[tuple[int, int, int]]) -> Generator[str | None, None, None]:
     """What is wrong with each piece, None for a sound one. pieces: (offset, nbytes, checksum), each with zeros up to a multiple of 4096."""
 
     def found(extent: Extent, data: Bytes) -> str | None:
@@ -30,6 +32,28 @@ def faults(file: DirectFile, pieces: Sequence[tuple[int, int, int]]) -> Iterator
             result = item.result()
             yield result[1] if result else _fault(checksum, zeros_checksum(nbytes), False)
             feed.release(item)
+
+
+def verify(packed: Packed, progress: Callable[[int, int], None] | None = None) -> None:
+    """Read every piece; ContentError naming all that are not what was packed. `progress(done, total)` hears bytes, once per piece."""
+    total, done = packed.nbytes, 0
+    bad = []
+    (path,), (size,) = packed.files, packed.sizes
+    file = DirectFile(path, size)
+    try:
+        pieces = [(p.offset, p.nbytes, p.checksum or 0) for p in packed.pieces]
+        for number, fault in enumerate(faults(file, pieces)):
+            if fault:
+                bad.append(f"{describe(packed, number)}: {fault}")
+            done += packed.pieces[number].nbytes
+            if progress:
+                progress(done, total)
+    finally:
+        file.close()
+    if bad:
+        shown = bad[:MOST_SHOWN] + ([f"... and {len(bad) - MOST_SHOWN} more"] if len(bad) > MOST_SHOWN else [])
+        hint = f"{len(bad)} of {len(packed.pieces)} pieces are damaged: remove {packed.directory} and run `lilliput pack` again"
+        raise ContentError("\n".join([*shown, hint]))
 
 
 def _fault(needed: int, found: int, spilled: bool) -> str | None:

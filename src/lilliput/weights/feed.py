@@ -47,7 +47,7 @@ class Feed(Generic[T]):
 
     `next` gives the items in order; an item's bytes are valid until it is given to `release`. A caller may hold several items, as
     long as it releases some before it waits for one that does not fit (`full`). A context manager: leaving it ends the threads. For
-    use by one thread.
+    use by one thread. `bytes_read` counts what was asked of the files, which holes are not.
     """
 
     def __init__(self, files: Sequence[DirectFile], extents: Iterator[Extent], nbytes: int, compute: Callable[[Extent, Bytes], T]) -> None:
@@ -100,6 +100,7 @@ class Feed(Generic[T]):
                 place = self._take(room(extent.nbytes))
                 if place is None:
                     return
+                self.bytes_read += extent.nbytes
                 self._coming.append(Item(extent, self._threads.submit(self._read, extent, place[0]), place))
             self._waiting = next(self._extents, None)
 

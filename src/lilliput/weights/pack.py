@@ -118,6 +118,8 @@ class _Packer:
         self._skip = len(output.entries)
         self._total = sum(m.nbytes for m in matrices)
         self._done = sum(extent.nbytes for extent in _all_extents(matrices)[: self._skip])
+        self._feed: Feed[Counts | None]
+        self._workers: ThreadPoolExecutor
         self._pending: deque[tuple[Item[Counts | None], Future[_Encoded]]] = deque()
         self.bytes_read = 0
 
@@ -210,14 +212,22 @@ def _counts_of(item: Item[Counts | None], extent: Extent) -> Counts:
 def _encode(matrix: Matrix, rows: int, how: Storage, item: Item[Counts | None]) -> _Encoded:
     result = item.result()
     if result is None:
-        return _encode_zeros(rows, matrix.columns, how)
+        known = _zeros if any(how.table) else _nothing
+        return known(rows, matrix.columns, how)
     return _encoded(result[0], rows, matrix.columns, how, matrix.name)
 
 
-@lru_cache(maxsize=16)
-def _encode_zeros(rows: int, columns: int, how: Storage) -> _Encoded:
-    kind, data, nbytes, checksum = _encoded(np.zeros(2 * rows * columns, np.uint8), rows, columns, how, "zeros")
-    return kind, data if data is not None and data.any() else None, nbytes, checksum
+@lru_cache(maxsize=1024)
+def _nothing(rows: int, columns: int, how: Storage) -> _Encoded:
+    """A piece of zeros whose packed bytes are zeros too."""
+    kind, _, nbytes, checksum = _encoded(np.zeros(2 * rows * columns, np.uint8), rows, columns, how, "zeros")
+    return kind, None, nbytes, checksum
+
+
+@lru_cache(maxsize=2)
+def _zeros(rows: int, columns: int, how: Storage) -> _Encoded:
+    """A piece of zeros, the bytes of its table in it."""
+    return _encoded(np.zeros(2 * rows * columns, np.uint8), rows, columns, how, "zeros")
 
 
 def _encoded(rows_of_bf16: Bytes, rows: int, columns: int, how: Storage, name: str) -> _Encoded:

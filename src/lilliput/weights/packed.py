@@ -88,7 +88,9 @@ def differences(place: Path, owner: Owner, directory: Path, checkpoint: Checkpoi
     manifest = place / MANIFEST
     problems = []
     if owner.config != config_hash:
-        problems.append(Problem(manifest, "config.json", f"the one of {directory} (SHA-256 {config_hash[:16]}...)", f"{owner.config[:16]}..."))
+        problems.append(
+            Problem(manifest, "config.json", f"the one of {directory} (SHA-256 {config_hash[:16]}...)", f"{owner.config[:16]}...")
+        )
     if owner.identity != checkpoint.identity:
         problems += _shard_differences(manifest, dict(owner.shards), dict(shards_of(directory, checkpoint)))
     return problems
