@@ -79,7 +79,9 @@ def build_model(directory: Path, storage: str = "in memory", *, k12: bool = Fals
     chosen = replace(STORAGES[storage](specs, wanted), **options)
     shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
     make_tape = K12Tape if k12 else Tape
-    return Model(config, Weights(checkpoint, wanted, chosen, specs=specs, tape_files=shards, faults=faults, make_tape=make_tape))
+    weights = Weights(checkpoint, wanted)
+    weights.allocate(chosen, specs, shards, faults=faults, make_tape=make_tape)
+    return Model(config, weights)
 
 
 def all_logits(model: Model, ids: Sequence[int], chunk: int = scheduler.CHUNK, state: State | None = None) -> np.ndarray:

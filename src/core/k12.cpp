@@ -26,13 +26,17 @@ struct Shape {
   size_t frame() const { return tiles + kTable + 4 * (quads + 1); }  // everything but the escapes
 };
 
-// Code of each high byte, 255 for one that is not in the table.
+// Code of each high byte, 255 for one that is not in the table; the same as a low and a high nibble, where such a one is 0.
 struct Codes {
-  uint8_t of[256];
+  uint8_t of[256], low[256], high[256];
 
   explicit Codes(const uint8_t table[16]) {
     std::memset(of, 255, sizeof of);
     for (size_t i = 16; i-- > 0;) of[table[i]] = uint8_t(i);
+    for (size_t b = 0; b < 256; b++) {
+      low[b] = of[b] == 255 ? 0 : of[b];
+      high[b] = uint8_t(low[b] << 4);
+    }
   }
 };
 
@@ -62,27 +66,53 @@ std::vector<uint32_t> count_escapes(const uint8_t* w, size_t rows, size_t in, co
   return offsets;
 }
 
-// Where the pair (low byte, code) of a column goes inside its tile of 64 + 64 + 64 bytes.
-size_t place(size_t column) {
-  const size_t c = column % 64, k = c % 32 / 8;
-  return 16 * k + (c < 32 ? 0 : 8) + c % 8;
+uint64_t four(const uint8_t* w) {
+  uint64_t x;
+  std::memcpy(&x, w, 8);
+  return x;
 }
 
-struct Places {
-  uint8_t of[64];
-  Places() {
-    for (size_t c = 0; c < 64; c++) of[c] = uint8_t(place(c));
-  }
-};
+// The low bytes of four weights.
+uint32_t low_bytes(uint64_t x) {
+  x &= 0x00ff00ff00ff00ff;
+  x = (x | x >> 8) & 0x0000ffff0000ffff;
+  return uint32_t(x | x >> 16);
+}
 
-void encode_tile(uint8_t* tile, const uint8_t* w, size_t columns, const Codes& codes, const Places& places) {
-  std::memset(tile, 0, kK12Tile);
-  for (size_t c = 0; c < columns; c++) {
-    const size_t at = places.of[c % 64], half = c / 64;
-    const uint8_t code = codes.of[w[2 * c + 1]];
-    tile[64 * half + at] = w[2 * c];
-    if (code != 255) tile[128 + at] = uint8_t(tile[128 + at] | code << 4 * half);
+// What `of` has for their high bytes.
+uint32_t look_up(const uint8_t of[256], uint64_t x) {
+  return uint32_t(of[x >> 8 & 255]) | uint32_t(of[x >> 24 & 255]) << 8 | uint32_t(of[x >> 40 & 255]) << 16 | uint32_t(of[x >> 56]) << 24;
+}
+
+// One row's 128 weights, four at a time in ordinary registers: byte by byte the compiler vectorizes it to a sixth of the speed.
+void encode_full_tile(uint8_t* __restrict tile, const uint8_t* __restrict w, const Codes& codes) {
+  for (size_t k = 0; k < 4; k++)
+    for (size_t half = 0; half < 2; half++)
+      for (size_t j = 0; j < 8; j += 4) {
+        const uint8_t* columns = w + 2 * (32 * half + 8 * k + j);
+        const uint64_t a = four(columns), b = four(columns + 128);
+        const uint32_t low_a = low_bytes(a), low_b = low_bytes(b), code = look_up(codes.low, a) | look_up(codes.high, b);
+        uint8_t* to = tile + 16 * k + 8 * half + j;
+        std::memcpy(to, &low_a, 4);
+        std::memcpy(to + 64, &low_b, 4);
+        std::memcpy(to + 128, &code, 4);
+      }
+}
+
+// The first `columns` of them, the rest padding: low byte 0, and a high byte of code 0.
+void encode_tile(uint8_t* tile, const uint8_t* w, size_t columns, const Codes& codes, uint8_t padding) {
+  if (columns == 128) return encode_full_tile(tile, w, codes);
+  if (columns == 0) {
+    std::memset(tile, 0, kK12Tile);
+    return;
   }
+  uint8_t padded[256];
+  for (size_t c = 0; c < 128; c++) {
+    padded[2 * c] = 0;
+    padded[2 * c + 1] = padding;
+  }
+  std::memcpy(padded, w, 2 * columns);
+  encode_full_tile(tile, padded, codes);
 }
 
 [[noreturn]] void malformed(const std::string& what, const std::string& needed, const std::string& found) {
@@ -119,7 +149,6 @@ size_t k12_size(const uint8_t* w, size_t rows, size_t in, const uint8_t table[16
 void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]) {
   const Shape shape(rows, in);
   const Codes codes(table);
-  const Places places;
   const auto offsets = count_escapes(w, rows, in, codes, shape);
   uint8_t* escapes = piece + shape.frame();
   std::memcpy(piece + shape.tiles, table, kTable);
@@ -130,7 +159,7 @@ void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const 
       for (size_t b = 0; b < shape.blocks; b++)
         for (size_t r = 0; r < 4; r++) {
           uint8_t* tile = piece + ((q * shape.blocks + b) * 4 + r) * kK12Tile;
-          encode_tile(tile, w + 2 * ((4 * q + r) * in + 128 * b), r < count ? std::min(in - 128 * b, size_t(128)) : 0, codes, places);
+          encode_tile(tile, w + 2 * ((4 * q + r) * in + 128 * b), r < count ? std::min(in - 128 * b, size_t(128)) : 0, codes, table[0]);
         }
       size_t e = offsets[q];
       if (offsets[q + 1] == e) continue;

@@ -13,6 +13,7 @@ namespace lilliput {
 void bind_dot(nb::module_& m);
 void bind_math(nb::module_& m);
 void bind_reader(nb::module_& m);
+void bind_checksum(nb::module_& m);
 }  // namespace lilliput
 
 NB_MODULE(_core, m) {
@@ -32,4 +33,5 @@ NB_MODULE(_core, m) {
   bind_dot(m);
   bind_math(m);
   bind_reader(m);
+  bind_checksum(m);
 }

@@ -25,6 +25,8 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "logits": "logits",
     "compare": "logits",
     "synth": "synth",
+    "pack": "pack",
+    "verify": "pack",
     "bench": "bench",
     "simulate": "simulate",
 }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -15,26 +12,28 @@ import numpy.typing as npt
 
 from lilliput import _core
 from lilliput.engine import scheduler
-from lilliput.engine.models import find_model, usable_ids
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import EMPTY_PROMPT, Session
+from lilliput.engine.source import Source, check_whole
 from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
-from lilliput.machine.memory import available_memory
+from lilliput.machine.demand import demand_of
+from lilliput.machine.free import own_memory, refuse_overdraft, settle
+from lilliput.machine.lock import engine_lock
+from lilliput.machine.memory import parse_size, tightest
+from lilliput.machine.plan import Budget, Plan, make_plan
 from lilliput.machine.threads import default_threads
-from lilliput.model.config import Config, eos_ids, read_config
-from lilliput.model.layout import layout
 from lilliput.model.model import Model
 from lilliput.model.state import State
-from lilliput.text.tokenizer import Tokenizer
-from lilliput.weights.checkpoint import Checkpoint
-from lilliput.weights.layout import Layout
-from lilliput.weights.weights import Weights
+from lilliput.weights.experts import slot_bytes
+from lilliput.weights.pieces import in_place
+from lilliput.weights.weights import Storage, Weights
 
 Array = npt.NDArray[np.float32]
 
 MOST_THREADS = 1024  # more is a slip of the hand, and could not be started
-RESIDENT_SHARE = 0.5  # weights stay in memory when they take at most this share of what is available; else they stream
+DEFAULT_CONTEXT = 4096
+SHARED_BELOW = 1_000_000_000  # smaller plans run beside each other; a larger one has the machine to itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +49,80 @@ class Token:
 
 
 class Engine:
-    """Open with `lilliput.open`. Also a context manager; `close` releases the files."""
+    """A model with the memory it was given. Open with `lilliput.open`. Also a context manager; `close` releases memory and files.
 
-    def __init__(self, directory: Path, config: Config, full: Layout, checkpoint: Checkpoint, model: Model) -> None:
-        self.directory, self.config, self.layout, self.checkpoint, self.model = directory, config, full, checkpoint, model
-        self.tokenizer = Tokenizer.open(directory, config.vocab_size)
-        self.eos_ids = frozenset(eos_ids(directory, config))
-        self.config_hash = hashlib.sha256((directory / "config.json").read_bytes()).hexdigest()
-        self.identity = hashlib.sha256(f"{self.config_hash} {checkpoint.identity} {config.num_layers}".encode()).hexdigest()
-        self.chunk = scheduler.CHUNK
+    `context` is the most positions a session may have, `prompt` how many of them are likely to come at once. The plan is made, and
+    refused (DoesNotFitError), before anything large is allocated.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        budget: Budget | None = None,
+        context: int = DEFAULT_CONTEXT,
+        prompt: int | None = None,
+        all_logits: bool = False,
+        threads: int | None = None,
+        isa: str | None = None,
+    ) -> None:
+        machine = choose_machine(threads, isa)
+        check_whole("--context", context, 1)
+        self.source, self.config, self.tokenizer, self.context = source, source.config, source.tokenizer, context
         self._closed = False
+        checkpoint, wanted = source.checkpoint, source.layout
+        specs = in_place(checkpoint.tensors, wanted)
+        shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
+        weights = Weights(checkpoint, wanted, usable_ids=source.usable_ids)
+        self._lock = engine_lock()
+        try:
+            own = own_memory()
+            slot = slot_bytes(wanted.experts) if wanted.experts else 0
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0])
+            free = tightest()
+            self.plan = make_plan(demand, settle(budget or Budget(None), free, own), context=context, prompt=prompt, all_logits=all_logits)
+            refuse_overdraft(self.plan, free, own)
+            if self.plan.total >= SHARED_BELOW:
+                self._lock.acquire()
+            weights.allocate(storage_of(self.plan), specs, shards)
+            self.model = Model(source.config, weights)
+        except BaseException:
+            weights.close()
+            self._lock.release()
+            raise
+        self.chunk = self.plan.chunk
+        use_machine(*machine)  # last: what cannot be opened changes nothing for engines that are open already
 
     @classmethod
     def open(
-        cls, model: str | os.PathLike[str], *, threads: int | None = None, isa: str | None = None, layers: int | None = None
+        cls,
+        model: str | os.PathLike[str],
+        *,
+        memory: str | int | None = None,
+        context: int = DEFAULT_CONTEXT,
+        threads: int | None = None,
+        isa: str | None = None,
+        layers: int | None = None,
     ) -> Engine:
         """Open a checkpoint directory, or the word `demo`.
 
-        threads: default is what affinity, container quota and physical cores allow. isa: force an instruction set. layers: run only
-        the first so many layers. Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option.
+        memory: the budget ("8GB", or bytes); default is what is safely free. context: the most positions of a session. threads: default is
+        what affinity, container quota and physical cores allow. isa: force an instruction set. layers: run only the first so many layers.
+        Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option, DoesNotFitError for a budget.
         """
-        machine = choose_machine(threads, isa)
-        directory = find_model(model)
-        whole = read_config(directory)
-        checkpoint = Checkpoint.open(directory, layout(whole))
-        config = first_layers(whole, layers)
-        wanted = layout(config)
-        weights = Weights(checkpoint, wanted, resident=_fits_in_memory(wanted), usable_ids=usable_ids(directory))
-        try:
-            engine = cls(directory, config, wanted, checkpoint, Model(config, weights))
-        except BaseException:
-            weights.close()
-            raise
-        use_machine(*machine)  # last: what cannot be opened changes nothing for engines that are open already
-        return engine
+        total = parse_size(memory, "memory") if isinstance(memory, str) else memory
+        budget = Budget(total, source="memory")
+        return cls(Source(model, layers=layers), budget=budget, context=context, threads=threads, isa=isa)
 
     @property
     def weights(self) -> Weights:
         return self.model.weights
+
+    @property
+    def bytes_read(self) -> int:
+        """From disk, since the engine was opened."""
+        disk = self.weights.disk
+        return self.weights.files.bytes_read + (disk.stats()["bytes_read"] if disk else 0)
 
     def session(self) -> Session:
         """A new, empty sequence."""
@@ -95,23 +130,7 @@ class Engine:
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
         """Text → ids; without `tiktoken.model` a UsageError."""
-        if self.tokenizer is None:
-            raise UsageError(f"{self.directory} has no tiktoken.model, so text cannot be read: give token ids (`--ids 1,2,3`)")
-        return self.tokenizer.encode(text, allow_special=allow_special)
-
-    def check_ids(self, ids: Iterable[int]) -> list[int]:
-        """Ids (a numpy vector, too) as plain integers. Raises UsageError for what is none, or one the text model has no row for."""
-        if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
-            raise UsageError(f"needed token ids, found {type(ids).__name__}")
-        listed = list(ids)
-        for i in listed:
-            if not isinstance(i, Integral) or isinstance(i, bool):
-                raise UsageError(f"token id {i!r}: needed a whole number, found {type(i).__name__}")
-            if not 0 <= i < self.config.vocab_size:
-                raise UsageError(f"token id {i}: needed 0 to {self.config.vocab_size - 1}, because the vocabulary ends there")
-            if i in self.config.media_ids:
-                raise UsageError(f"token id {i} stands for an image, and this engine runs text only: leave it out")
-        return [int(i) for i in listed]
+        return self.source.encode(text, allow_special=allow_special)
 
     def generate(
         self,
@@ -128,7 +147,7 @@ class Engine:
         when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from.
         """
         self.check_open()
-        _check_whole("--max-tokens", max_tokens, 1)
+        check_whole("--max-tokens", max_tokens, 1)
         if stop and self.tokenizer is None:
             raise UsageError("--stop needs tiktoken.model in the checkpoint, because without it there is no text")
         session = prompt if isinstance(prompt, Session) else self.session()
@@ -148,7 +167,7 @@ class Engine:
                 on_logits(logits)
             new = sampling.choose(logits, position=len(session.ids))
             session.extend([new])
-            at_eos = new in self.eos_ids
+            at_eos = new in self.source.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
             finish = "stop" if at_eos or stop.hit else "length" if n == max_tokens else None
             if finish and stream is not None:
@@ -160,7 +179,7 @@ class Engine:
 
     def logits(self, ids: Iterable[int]) -> Iterator[Array]:
         """Teacher forcing: the logits at every position of `ids`, in blocks [n, V] of consecutive positions."""
-        ids = self.check_ids(ids)
+        ids = self.source.check_ids(ids)
         if not ids:
             raise UsageError(EMPTY_PROMPT)
         self.check_open()
@@ -177,17 +196,18 @@ class Engine:
         bad = self.weights.experts.nan_scales if self.weights.experts else 0
         if bad:
             raise ContentError(
-                f"{self.directory}: {bad} MXFP4 groups had the scale byte 255 (NaN) and were taken as zero: do not use this output; "
+                f"{self.source.directory}: {bad} MXFP4 groups had the scale byte 255 (NaN) and were taken as zero: do not use this output; "
                 "the experts are damaged (`lilliput verify` finds the shard)"
             )
 
     def check_open(self) -> None:
         if self._closed:
-            raise UsageError(f"the engine of {self.directory} was closed: open the checkpoint again")
+            raise UsageError(f"the engine of {self.source.directory} was closed: open the checkpoint again")
 
     def close(self) -> None:
         self._closed = True
         self.weights.close()
+        self._lock.release()
 
     def __enter__(self) -> Engine:
         return self
@@ -199,7 +219,7 @@ class Engine:
 def choose_machine(threads: int | None, isa: str | None) -> tuple[int, str]:
     """Threads and instruction set by `--threads`, `--isa`, `LILLIPUT_ISA` and what is here. Raises UsageError."""
     if threads is not None:
-        _check_whole("--threads", threads, 1, MOST_THREADS)
+        check_whole("--threads", threads, 1, MOST_THREADS)
     asked, source = (isa, "--isa") if isa is not None else (os.environ.get("LILLIPUT_ISA"), "LILLIPUT_ISA")
     have = _core.isas()
     if asked and asked not in have:
@@ -213,22 +233,6 @@ def use_machine(threads: int, isa: str) -> None:
     _core.set_threads(threads)
 
 
-def _check_whole(option: str, value: object, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not least <= int(value) <= (int(value) if most is None else most):  # type: ignore[call-overload]
-        needed = f"at least {least}" if most is None else f"{least} to {most}"
-        raise UsageError(f"{option}: needed {needed}, found {value!r}")
-
-
-def first_layers(config: Config, layers: int | None) -> Config:
-    """The same model cut after its first `layers` layers."""
-    if layers is None:
-        return config
-    _check_whole("--layers", layers, 1, config.num_layers)
-    return replace(config, num_layers=layers, is_kda=config.is_kda[:layers])
-
-
-def _fits_in_memory(wanted: Layout) -> bool:
-    experts = wanted.experts
-    total = sum(spec.nbytes for spec in wanted.tape()) + (experts.count * experts.nbytes if experts else 0)
-    return total <= RESIDENT_SHARE * available_memory()
+def storage_of(plan: Plan) -> Storage:
+    """The plan's numbers as the weights take them."""
+    return Storage(plan.pins, plan.ring_bytes, plan.expert_slots, plan.window_slots)

@@ -30,8 +30,8 @@ def facts(engine: Engine) -> dict[str, Any]:
         "isa": _core.isa(),
         "threads": _core.threads(),
         "layers": engine.config.num_layers,
-        "checkpoint": str(engine.directory),
-        "config_sha256": engine.config_hash,
-        "bytes_read": engine.weights.files.bytes_read + engine.weights.disk.stats()["bytes_read"],
+        "checkpoint": str(engine.source.directory),
+        "config_sha256": engine.source.config_hash,
+        "bytes_read": engine.bytes_read,
         "peak_rss_bytes": peak_rss(),
     }

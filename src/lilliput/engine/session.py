@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.engine import scheduler
-from lilliput.errors import InputError, LilliputError, Problem, UsageError
+from lilliput.errors import DoesNotFitError, InputError, LilliputError, Problem, UsageError
 from lilliput.model import state_file
 from lilliput.model.state import State
 
@@ -34,7 +34,7 @@ class Session:
 
     def append(self, ids: Iterable[int]) -> None:
         """Add ids to the sequence; they go through the model when logits are next asked for. Raises UsageError for a bad id."""
-        self.extend(self.engine.check_ids(ids))
+        self.extend(self.engine.source.check_ids(ids))
 
     def extend(self, ids: Sequence[int]) -> None:
         """`append` for ids that the model chose itself: they are its own, whatever they mean."""
@@ -43,10 +43,17 @@ class Session:
             self._logits = None
 
     def logits(self, *, more: bool = False) -> Array:
-        """Logits [V] of whatever follows the last id; `more` says that others will be asked for next. Interrupted, the session keeps the passes that were complete."""
+        """Logits [V] of whatever follows the last id; `more` says that others will be asked for next.
+
+        Interrupted, the session keeps the passes that were complete. Raises DoesNotFitError beyond the engine's context.
+        """
         if not self.ids:
             raise UsageError(EMPTY_PROMPT)
         self.engine.check_open()
+        if len(self.ids) > self.engine.context:
+            raise DoesNotFitError(
+                f"the session has {len(self.ids):,} tokens, and memory was planned for {self.engine.context:,}: open the model with a larger context"
+            )
         if self._logits is None:
             pending = self.ids[self.state.position :]
             work = scheduler.Work(self.state, pending, [len(pending) - 1])
@@ -67,14 +74,14 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to one file, all or nothing."""
         self.state.check_whole()
-        state_file.save(Path(path), self.state, self.engine.identity, pending=self.ids[self.state.position :], logits=self._logits)
+        state_file.save(Path(path), self.state, self.engine.source.identity, pending=self.ids[self.state.position :], logits=self._logits)
 
     @classmethod
     def load(cls, engine: Engine, path: str | os.PathLike[str]) -> Session:
         """A saved session of the same checkpoint. Raises InputError naming what does not match."""
-        saved = state_file.load(Path(path), engine.config, engine.identity)
+        saved = state_file.load(Path(path), engine.config, engine.source.identity)
         try:
-            engine.check_ids(saved.pending)
+            engine.source.check_ids(saved.pending)
         except UsageError as error:
             raise InputError([Problem(path, "pending", "ids of this model", str(error))], state_file.DAMAGED) from None
         if saved.logits is None and saved.state.ids and not saved.pending:

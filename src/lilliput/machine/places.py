@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from lilliput.errors import UsageError
@@ -31,3 +33,27 @@ def cache_directory() -> Path:
         return Path.home() / ".cache" / "lilliput"
     except RuntimeError:
         raise UsageError("this user has no home directory for caches: set LILLIPUT_CACHE to a directory that can be written") from None
+
+
+def data_directory() -> Path:
+    """The user's data directory by the platform's custom (`XDG_DATA_HOME`, else `~/.local/share`); not created here."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "lilliput"
+
+
+def packed_directory(model: Path, files: Sequence[Path]) -> Path:
+    """Where the packed tape of the checkpoint in `model` is looked for and written by default; not created here.
+
+    The sibling directory `MODEL.lilliput`, links in `model` resolved, so that every spelling means the same place. Where the
+    checkpoint is a snapshot of a hub's cache, the cache tidies up by its own rules: there the user's data directory. `files` are the
+    shards with links resolved.
+    """
+    real = model.resolve()
+    repository = real.parent.parent
+    in_cache = real.parent.name == "snapshots" and (repository.name.startswith("models--") or (repository / "blobs").is_dir())
+    linked = any(file.parent.name == "blobs" and file.parent != real for file in files)
+    if not (in_cache or linked) and real.name:
+        return real.with_name(real.name + ".lilliput")
+    name = f"{repository.name}@{real.name}" if in_cache else real.name
+    digest = hashlib.blake2b(os.fsencode(real), digest_size=6).hexdigest()  # two caches may hold the same snapshot
+    return data_directory() / "packed" / f"{name}-{digest}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -11,7 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from lilliput.errors import DoesNotFitError, LilliputError, UsageError
+from lilliput.errors import DoesNotFitError, UsageError
+from lilliput.machine.durable import allocated, free_bytes, readable, sync, sync_directory
+
+__all__ = ["PARTIAL", "Staging", "allocated", "check_empty", "check_space", "sync", "sync_directory"]
 
 PARTIAL = ".synth-partial"
 
@@ -83,7 +85,7 @@ class Staging:
             with contextlib.suppress(OSError):  # somebody put something beside it: not ours to remove
                 self.directory.rmdir()
         if isinstance(error, OSError):
-            raise _readable(self.directory, error) from error
+            raise readable(error, self.directory, "what was written has been removed") from error
 
 
 def check_empty(directory: Path) -> None:
@@ -100,39 +102,9 @@ def check_empty(directory: Path) -> None:
 
 def check_space(directory: Path, needed: int, what: str) -> None:
     """`DoesNotFitError` unless the file system of `directory` (which may not exist yet) has `needed` bytes free."""
-    place = directory.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = free_bytes(directory)
     if free < needed:
         raise DoesNotFitError(
             f"{directory}: {what} needs {needed / 1e9:.2f} GB of free disk, found {free / 1e9:.2f} GB: "
             f"{(needed - free) / 1e9:.2f} GB short; free some, or choose another disk or a smaller shape"
         )
-
-
-def sync(fd: int) -> None:
-    """Bring a file to the disk."""
-    os.fsync(fd)
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring a directory's names to the disk."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def allocated(path: Path) -> int:
-    """Bytes a file takes on disk."""
-    return path.stat().st_blocks * 512
-
-
-def _readable(directory: Path, error: OSError) -> LilliputError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DoesNotFitError(f"{directory}: the disk became full while writing ({error.strerror}); what was written has been removed")
-    if error.errno == errno.EFBIG:
-        return DoesNotFitError(f"{directory}: the file system or `ulimit -f` does not allow files this large; choose another disk")
-    return LilliputError(f"{error.filename or directory}: could not be written: {error.strerror}")

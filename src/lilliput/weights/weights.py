@@ -58,44 +58,45 @@ TapeMaker = Callable[..., Tape]
 class Weights:
     """Opens the ways to a checkpoint's weights for the tensors of `layout` (which may cover fewer layers than the checkpoint).
 
-    `specs` is the tape, in `tape_files` (path, size): the shards themselves, or a packed tape. `usable_ids` limits the ids whose
-    embedding rows are real (sparse synthetic checkpoints). `faults` and `make_tape` are for tests.
+    The vectors are loaded at once; tape and experts wait for `allocate`. `usable_ids` limits the ids whose embedding rows are real
+    (sparse synthetic checkpoints).
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        layout: Layout,
-        storage: Storage,
-        *,
-        specs: Sequence[PieceSpec],
-        tape_files: Sequence[tuple[Path, int]],
-        usable_ids: int | None = None,
-        faults: FaultPlan | None = None,
-        make_tape: TapeMaker = Tape,
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, layout: Layout, *, usable_ids: int | None = None) -> None:
+        self._checkpoint, self._layout, self._usable_ids = checkpoint, layout, usable_ids
         self.files = ShardFiles(checkpoint.files, checkpoint.sizes)
-        self.disk = Disk(storage.reader_threads, faults)
         self.watch = Watch()
         self._embedding = checkpoint.tensors[EMBEDDING]
-        self._usable_ids = usable_ids
         self.resident = {
             spec.name: self._widened(checkpoint.tensors[spec.name])
             for spec in layout.trunk
             if not spec.is_matrix and spec.name not in (EMBEDDING, HEAD)
         }
-        self.tape = make_tape(
-            self.disk, tape_files, specs, pins=storage.pins, ring_bytes=storage.ring_bytes, verify=storage.verify
-        )
+        self.tape: Tape
         self.experts: Experts | None = None
-        if layout.experts is not None:
-            assert checkpoint.experts is not None
-            shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
+        self.disk: Disk | None = None
+
+    def allocate(
+        self,
+        storage: Storage,
+        specs: Sequence[PieceSpec],
+        tape_files: Sequence[tuple[Path, int]],
+        *,
+        faults: FaultPlan | None = None,
+        make_tape: TapeMaker = Tape,
+    ) -> None:
+        """Take the memory for tape and experts and start the reader. `specs` is the tape, in `tape_files` (path, size): the shards
+        themselves, or a packed tape. `faults` and `make_tape` are for tests."""
+        self.disk = Disk(storage.reader_threads, faults)
+        self.tape = make_tape(self.disk, tape_files, specs, pins=storage.pins, ring_bytes=storage.ring_bytes, verify=storage.verify)
+        if self._layout.experts is not None:
+            table, shards = self._checkpoint.experts, zip(self._checkpoint.files, self._checkpoint.sizes, strict=True)
+            assert table is not None
             self.experts = Experts(
                 self.disk,
-                shards,
-                checkpoint.experts,
-                layout.experts,
+                list(shards),
+                table,
+                self._layout.experts,
                 slots=storage.expert_slots,
                 window=storage.window,
                 policy=storage.policy,
@@ -127,10 +128,11 @@ class Weights:
 
     def close(self) -> None:
         """End all reads and release the files; the model cannot be run any more."""
-        self.tape.close()
-        if self.experts is not None:
-            self.experts.close()
-        self.disk.close()
+        if self.disk is not None:
+            self.tape.close()
+            if self.experts is not None:
+                self.experts.close()
+            self.disk.close()
         self.files.close()
 
 

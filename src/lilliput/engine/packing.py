@@ -1,0 +1,64 @@
+"""Packing a model's tape and checking a packed one: what the verbs `pack` and `verify` do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lilliput import _core
+from lilliput.engine.models import find_model
+from lilliput.errors import UsageError
+from lilliput.machine.places import packed_directory
+from lilliput.machine.threads import default_threads
+from lilliput.model.config import read_config
+from lilliput.model.layout import layout
+from lilliput.weights.checked import verify
+from lilliput.weights.checkpoint import Checkpoint
+from lilliput.weights.manifest import MANIFEST
+from lilliput.weights.pack import Source, pack
+from lilliput.weights.packed import open_packed
+
+Progress = Callable[[int, int], None]
+
+
+def open_source(model: str | os.PathLike[str]) -> Source:
+    """The checkpoint meant by `model` with what packing needs of it. Raises InputError and UsageError as opening a model does."""
+    directory = find_model(model)
+    wanted = layout(read_config(directory))
+    config_hash = hashlib.sha256((directory / "config.json").read_bytes()).hexdigest()
+    return Source(directory, Checkpoint.open(directory, wanted), config_hash, wanted)
+
+
+def pack_model(
+    source: Source, directory: Path | None = None, *, threads: int | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Write the packed tape to `directory`, by default where the engine finds it by itself. `lilliput.weights.pack.pack` says the rest."""
+    if threads is not None and threads < 1:
+        raise UsageError(f"--threads: needed 1 or more, found {threads}")
+    place = directory.expanduser() if directory else default_place(source)
+    before = _core.threads()
+    _core.set_threads(1)  # every thread encodes pieces of its own
+    try:
+        return pack(source, place, threads=threads or default_threads(), progress=progress)
+    finally:
+        _core.set_threads(before)
+
+
+def default_place(source: Source) -> Path:
+    return packed_directory(source.directory, source.checkpoint.files)
+
+
+def verify_packed(directory: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Check the manifest and every piece of a packed tape. Raises ContentError naming all bad pieces; InputError or UsageError where
+    there is no packed tape."""
+    directory = directory.expanduser()
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: needed the directory of a packed tape, found {'a file' if directory.exists() else 'nothing'}")
+    if (directory / "config.json").exists() and not (directory / MANIFEST).exists():
+        raise UsageError(f"{directory}: needed the directory of a packed tape (`lilliput pack` names it), found a checkpoint")
+    packed = open_packed(directory)
+    verify(packed, progress)
+    return {"directory": str(directory), "pieces": len(packed.pieces), "bytes": packed.nbytes, "matrices": len(packed.matrices), "bad": 0}

@@ -1,0 +1,161 @@
+"""The packed tape on disk, as its readers see it: one file of pieces and a manifest that says what they are and whose.
+
+docs/packed-tape.md has the format. The manifest is written last, so a directory without one holds nothing to trust.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from lilliput.errors import ContentError, InputError, Problem
+from lilliput.machine.places import packed_directory
+from lilliput.weights.checkpoint import Checkpoint
+from lilliput.weights.layout import EMBEDDING, HEAD, Layout
+from lilliput.weights.manifest import MANIFEST, PARTIAL, TAPE, Contents, Owner, read_manifest
+from lilliput.weights.pieces import PieceSpec
+from lilliput.weights.shards import find_shards
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A packed tape, opened: `pieces` in the order a pass plays them, each with its checksum.
+
+    `files` are what a piece's `file` counts in, `sizes` their bytes. Pieces start at multiples of 4096 in the file; up to the next
+    multiple it holds zeros.
+    """
+
+    directory: Path
+    files: tuple[Path, ...]
+    sizes: tuple[int, ...]
+    pieces: list[PieceSpec]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pieces."""
+        return sum(piece.nbytes for piece in self.pieces)
+
+    @property
+    def bf16_nbytes(self) -> int:
+        """Bytes of the same matrices as bf16 rows."""
+        return sum(2 * piece.rows * piece.columns for piece in self.pieces)
+
+    @property
+    def matrices(self) -> dict[str, str]:
+        """How each matrix is stored, by name: "bf16" or "k12"."""
+        return {piece.name: piece.kind for piece in self.pieces}
+
+
+def open_packed(directory: Path) -> Packed:
+    """The whole packed tape in `directory`, whomever it belongs to.
+
+    Raises InputError for one that is absent, unfinished, truncated or of another format version, ContentError for a manifest that
+    fails its own checksum. Of the pieces nothing is read: their checksums are for whoever reads them.
+    """
+    return _opened(directory, read_manifest(directory))
+
+
+def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layout: Layout, given: Path | None = None) -> Packed | None:
+    """The packed tape of the checkpoint in `directory`: in `given`, or else in its default place, if there is one.
+
+    `config_hash` is the SHA-256 of config.json in hex. `layout` may have fewer layers than the checkpoint: `pieces` then has those of
+    its matrices only. None where nothing was given and nothing (or an unfinished packing) is in the default place. Whatever is there
+    must be right: InputError names what differs for the tape of another checkpoint, and all that `open_packed` refuses.
+    """
+    place = given.expanduser() if given else packed_directory(directory, checkpoint.files)
+    if given is None and not (place / MANIFEST).exists():
+        return None
+    contents = read_manifest(place)
+    problems = differences(place, contents.owner, directory, checkpoint, config_hash)
+    if problems:
+        raise InputError(problems, f"this is the packed tape of another checkpoint; {again(directory, place)}")
+    packed = _opened(place, contents)
+    wanted = [spec.name for spec in layout.tape()]
+    if HEAD not in wanted:
+        wanted.append(HEAD)
+    of_matrix: dict[str, list[PieceSpec]] = {name: [] for name in wanted}
+    for piece in packed.pieces:
+        of_matrix.get(piece.name, []).append(piece)
+    problems = [*_shape_differences(place, of_matrix, checkpoint)]
+    if problems:
+        raise InputError(problems, again(directory, place))
+    return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
+
+
+def differences(place: Path, owner: Owner, directory: Path, checkpoint: Checkpoint, config_hash: str) -> list[Problem]:
+    """What tells the checkpoint that a tape was made from and this one apart; empty if they are the same."""
+    manifest = place / MANIFEST
+    problems = []
+    if owner.config != config_hash:
+        problems.append(
+            Problem(manifest, "config.json", f"the one of {directory} (SHA-256 {config_hash[:16]}...)", f"{owner.config[:16]}...")
+        )
+    if owner.identity != checkpoint.identity:
+        problems += _shard_differences(manifest, dict(owner.shards), dict(shards_of(directory, checkpoint)))
+    return problems
+
+
+def shards_of(directory: Path, checkpoint: Checkpoint) -> list[tuple[str, int]]:
+    """Names, as the index has them, and sizes of the shards."""
+    return list(zip(find_shards(directory).names, checkpoint.sizes, strict=True))
+
+
+def again(directory: Path, place: Path) -> str:
+    """The step that replaces a packed tape."""
+    return f"remove {shlex.quote(str(place))} and run `lilliput pack {shlex.quote(str(directory))}`, or leave out `--trunk`"
+
+
+def _shard_differences(manifest: Path, made_from: dict[str, int], here: dict[str, int]) -> list[Problem]:
+    problems = [
+        Problem(manifest, name, f"{here[name]:,} bytes as here", f"made from one of {made_from[name]:,}")
+        for name in sorted(here.keys() & made_from.keys())
+        if here[name] != made_from[name]
+    ]
+    if absent := sorted(here.keys() - made_from.keys()):
+        problems.append(Problem(manifest, "shards", f"`{absent[0]}` among them", f"{len(made_from)} others"))
+    elif extra := sorted(made_from.keys() - here.keys()):
+        problems.append(Problem(manifest, "shards", f"the {len(here)} that are here", f"`{extra[0]}` as well"))
+    return problems or [Problem(manifest, "shards", "those that are here", "others")]
+
+
+def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], checkpoint: Checkpoint) -> list[Problem]:
+    problems = []
+    for name, pieces in of_matrix.items():
+        rows, columns = checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING]).shape
+        found = (sum(p.rows for p in pieces), pieces[0].columns) if pieces else None
+        if found != (rows, columns):
+            what = f"{found[0]} x {found[1]}" if found else "nothing of it"
+            problems.append(Problem(place / MANIFEST, name, f"{rows} x {columns}", what))
+    return problems
+
+
+def _opened(directory: Path, contents: Contents) -> Packed:
+    tape = directory / TAPE
+    try:
+        size = tape.stat().st_size
+    except OSError as error:
+        found = "an unfinished packing" if (directory / (TAPE + PARTIAL)).exists() else error.strerror or str(error)
+        raise InputError([Problem(tape, "", "the packed tape's pieces", found)], f"remove {directory} and pack again") from None
+    if size != contents.nbytes:
+        what = "was truncated" if size < contents.nbytes else "is longer than it should be"
+        hint = f"the packed tape {what}: remove {directory} and pack again"
+        raise InputError([Problem(tape, "", f"{contents.nbytes:,} bytes", f"{size:,}")], hint)
+    pieces = [
+        PieceSpec(m.name, row, rows, m.columns, m.kind, 0, offset, nbytes, int(checksum, 16))
+        for m in contents.matrices
+        for row, rows, offset, nbytes, checksum in m.pieces
+    ]
+    return Packed(directory, (tape,), (contents.nbytes,), pieces)
+
+
+def bad_piece(packed: Packed, number: int, found: str) -> ContentError:
+    """For a reader whose piece (an index into `packed.pieces`) does not have its checksum."""
+    return ContentError(f"{describe(packed, number)}: {found}; the file is damaged: remove {packed.directory} and pack again")
+
+
+def describe(packed: Packed, number: int) -> str:
+    """File, piece and matrix, for messages."""
+    piece = packed.pieces[number]
+    rows = f"rows {piece.row} to {piece.row + piece.rows - 1}"
+    return f"{packed.files[piece.file]}: piece {number} ({piece.name}, {rows}, {piece.nbytes:,} bytes at {piece.offset:,})"
