@@ -12,8 +12,10 @@ import click
 
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
+from lilliput.machine.memory import PRESETS, chosen_budget, format_size, parse_size
 from lilliput.machine.output import output_path
 from lilliput.machine.places import expand
+from lilliput.machine.plan import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 LONGEST_ID = 1000  # digits; Python refuses to convert many more
@@ -65,6 +67,27 @@ def machine(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def memory(command: Command) -> Command:
+    """--memory, --preset, --trunk-memory, --expert-memory: read with `read_budget`."""
+    presets = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in PRESETS.items())
+    for option in (
+        click.option("--expert-memory", metavar="SIZE", help="Memory for experts, instead of the computed share (for specialists)."),
+        click.option("--trunk-memory", metavar="SIZE", help="Memory for pinned trunk and ring, instead of the computed share."),
+        click.option("--preset", metavar="NAME", help=f"A budget by name: {presets}."),
+        click.option("--memory", metavar="SIZE", help="The budget for the whole process, such as 8GB; default: what is safely free."),
+    ):
+        command = option(command)
+    return command
+
+
+def read_budget(memory: str | None, preset: str | None, trunk_memory: str | None, expert_memory: str | None) -> Budget:
+    """The budget that these options ask for. Raises UsageError for a size that is none, an unknown preset, and --memory with --preset."""
+    total = chosen_budget(memory, preset)
+    trunk = None if trunk_memory is None else parse_size(trunk_memory, "--trunk-memory")
+    experts = None if expert_memory is None else parse_size(expert_memory, "--expert-memory")
+    return Budget(total, trunk, experts, source="--memory" if preset is None else f"--preset {preset}")
 
 
 def reporting(command: Command) -> Command:

@@ -24,6 +24,7 @@ from lilliput.model.state import BLOCK, JOURNAL_TOKENS
 
 MOST_CHUNK = 512  # prompt tokens per pass: more gain little, for by then every expert is read in every pass
 RING_PIECES = 4  # beside the one that is held: one multiplied, the others on their way
+RING_ENOUGH, RING_MOST = 40, 120  # pieces of usual size: a prototype with 176 MB kept the disk busy, fast disks get more
 WINDOW_LEAST, WINDOW_ENOUGH = 2, 8  # experts in flight or waiting for their turn: two keep going, eight keep a disk's queue full
 SLACK_SHARE = 1 / 16  # of what malloc hands out: pages between blocks, blocks freed and not returned
 SLACK_LEAST, SLACK_MOST = 16_000_000, 0.025  # bytes; share of the budget
@@ -140,18 +141,18 @@ class _Task:
         change = footprint.change_bytes(config, chunk) + (batch - 1) * journal
         states = batch * footprint.kda_state_bytes(config)
         latents = batch * footprint.latent_bytes(config, self.context)
+        each_token = footprint.token_bytes(config)
         each = "" if batch == 1 else f"{batch} sequences, "
         kept = "a second state" if change > min(chunk, JOURNAL_TOKENS) * journal + (batch - 1) * journal else "journals"
         allocated = [
             Line("recurrent states", states, f"{each}{format_size(states // batch)} each" if batch > 1 else "one sequence"),
             Line("latents", latents, f"{each}{self.context:,} positions, in blocks of {BLOCK}"),
             Line("pass in flight", change, f"{kept}, for up to {chunk} prompt tokens" if chunk > 1 else "journals"),
-            Line("activations", tokens * footprint.token_bytes(config), f"{tokens} tokens of {footprint.token_bytes(config):,} bytes"),
+            Line("activations", tokens * each_token, f"{tokens} tokens of {each_token:,} bytes"),
             Line("logits", footprint.result_bytes(config, chunk if self.all_logits else batch), "with sampling"),
             Line("kernel scratch", footprint.scratch_bytes(config, tokens, self.demand.threads), f"{self.demand.threads} threads"),
         ]
-        if self.demand.slot_bytes:
-            allocated.append(Line("expert bookkeeping", footprint.policy_bytes(config)))
+        allocated.append(Line("bookkeeping", footprint.bookkeeping_bytes(config, len(self.demand.piece_bytes)), "of tape and experts"))
         slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in allocated), SLACK_MOST * self.total))
         base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
         return [base, *allocated, Line("allocator slack", slack, "safety margin")]
@@ -164,15 +165,17 @@ class _Room:
         demand = task.demand
         self.task, self.chunk = task, chunk
         self.lines = task.fixed(chunk)
-        self.least_ring = min(demand.held_bytes + RING_PIECES * max(demand.piece_bytes, default=0), demand.tape_bytes)
+        self.least_ring = min(demand.held_bytes + RING_PIECES * demand.largest, demand.tape_bytes)
         self.all_experts = demand.moe_layers * demand.config.moe.num_experts if demand.slot_bytes else 0
         self.least_window = min(WINDOW_LEAST, self.all_experts)
         self.least = sum(line.nbytes for line in self.lines) + self.least_ring + self.least_window * demand.slot_bytes
         self.short = self.least - task.total
         self.cost = task.cost(task.batch)
-        # Two layers' arithmetic long at the disk's speed: while one layer's experts are computed the disk fills it.
-        seconds = 2 * (self.cost.trunk_seconds + self.cost.expert_seconds) / demand.config.num_layers
-        self.enough_ring = max(self.least_ring, demand.held_bytes + int(seconds * task.rates.disk_bytes_per_s))
+        # A layer's arithmetic long at the disk's speed: while its experts are computed the disk fills the ring.
+        seconds = (self.cost.trunk_seconds + self.cost.expert_seconds) / demand.config.num_layers
+        usual = demand.tape_bytes // max(len(demand.piece_bytes), 1)
+        ahead = min(max(int(seconds * task.rates.disk_bytes_per_s), RING_ENOUGH * usual), RING_MOST * usual)
+        self.enough_ring = min(max(self.least_ring, demand.held_bytes + ahead), demand.tape_bytes)
         self.wider = min(WINDOW_ENOUGH, self.all_experts) - self.least_window
         self.short_of_ease = self.short + self.enough_ring - self.least_ring + self.wider * demand.slot_bytes
 
@@ -182,7 +185,7 @@ class _Room:
         pin_bytes = sum(demand.piece_bytes[i] for i in pins)
         ring = 0 if len(pins) == len(demand.piece_bytes) else split.ring
         cost = self.cost
-        unpinned = demand.tape_bytes - pin_bytes
+        unpinned = sum(nbytes for i, nbytes in enumerate(demand.reads) if i not in pins)
         lines = [*self.lines, Line("ring", ring, f"of which {format_size(demand.held_bytes)} for one kv_b" if ring else "all is pinned")]
         if demand.slot_bytes:
             lines.append(Line("expert window", split.window * demand.slot_bytes, f"{split.window} experts in flight"))

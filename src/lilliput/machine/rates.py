@@ -60,13 +60,12 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
     kernels = f"kernels measured ({_core.isa()}, {_core.threads()} threads)"
     rates = replace(ASSUMED, trunk_bytes_per_s=trunk, expert_bytes_per_s=_experts(), more_tokens=more)
     try:
-        speed = disk_speed(files)
+        measured = disk_speed(files)
     except (LilliputError, OSError) as error:
-        # The first clause says what is the matter; the rest is advice for `bench disk`.
-        why = str(error).split("; ")[0].split(": needed", 1)
-        reason = f"needed{why[1]}" if len(why) > 1 else why[0]
-        return replace(rates, source=f"{kernels}; disk assumed at {format_size(int(rates.disk_bytes_per_s))}/s, for it could not be measured: {reason}")
-    rates = replace(rates, disk_bytes_per_s=speed, source=f"{kernels}, disk measured past the page cache")
+        reason = "the files are sparse" if "is sparse" in str(error) else str(error).split(" (")[0].split(": less would")[0]
+        speed = format_size(int(rates.disk_bytes_per_s))
+        return replace(rates, source=f"{kernels}; disk assumed to deliver {speed}/s, because it could not be measured ({reason})")
+    rates = replace(rates, disk_bytes_per_s=measured, source=f"{kernels}, disk measured past the page cache")
     _keep(_place(files, kind), rates)
     return rates
 
@@ -86,7 +85,7 @@ def _trunk(kind: str) -> tuple[float, float]:
     rows = BUFFER // (2 * COLUMNS) // 4 * 4
     bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, (rows, COLUMNS), np.uint16)  # small ordinary numbers
     weights = bf16.view(np.uint8).ravel()
-    multiply = _core.matmul_bf16
+    multiply: Callable[..., None] = _core.matmul_bf16
     if kind == "k12":
         counts = np.zeros(256, np.int64)
         _core.k12_histogram(counts, weights)
