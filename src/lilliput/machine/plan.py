@@ -11,6 +11,7 @@ Pure: no allocation, no files, no clock.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -280,13 +281,15 @@ class _Room:
             return _Split(0, tape, window, 0)
         ring = min(self.enough_ring, left)
         left -= ring
-        if slot:
-            more = min(wider, left // slot)
-            window, left = window + more, left - more * slot
+        more = min(wider, left // slot) if slot else 0
+        window, left = window + more, left - more * slot
+        if more < wider:  # no pins yet: they would have to go again for the next expert in flight
+            return _Split(min(ring + left, tape), 0, window, 0)
         pins = min(left, max(tape - int(cost.hidden_bytes), 0))
         slots = min((left - pins) // slot, enough) if slot else 0
-        pins += left - pins - slots * slot
-        return _Split(ring, min(pins, tape), window, slots)
+        if slots == enough:
+            pins = min(left - slots * slot, tape)
+        return _Split(ring, pins, window, slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +319,10 @@ def _does_not_fit(room: _Room, budget: Budget) -> DoesNotFitError:
     advice = [f"--memory {_up(least)}"]
     if task.batch > 1 and _Room(replace(task, batch=1), 1).short <= 0:
         advice.append("fewer sequences at a time")
-    per_block = footprint.latent_bytes(task.demand.config, BLOCK) * task.batch
-    blocks = -(-room.short * 17 // 16 // per_block) if per_block else 0
-    shorter = (-(-task.context // BLOCK) - blocks) * BLOCK
-    if per_block and shorter > 0 and _Room(replace(task, context=shorter), 1).short <= 0:
-        advice.append(f"a context of {shorter:,} tokens")
+    blocks = range(1, -(-task.context // BLOCK))
+    fitting = bisect_right(blocks, 0, key=lambda n: _Room(replace(task, context=n * BLOCK), 1).short)
+    if fitting:
+        advice.append(f"a context of {fitting * BLOCK:,} tokens")
     sequences = f"{task.batch} sequences of {task.context:,} tokens" if task.batch > 1 else f"a context of {task.context:,} tokens"
     return DoesNotFitError(
         f"{budget.source} {format_size(task.total)} is not enough for {sequences}: needed at least {_up(least, 1000)}, "
