@@ -94,6 +94,13 @@ def test_logits_of_generation_and_of_teacher_forcing_are_the_same_bits(tmp_path:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "g.npy", "l.npy"]
 
 
+def test_verbose_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["generate", TINY_A, "-n", "1"], ["logits", TINY_A, "-o", str(tmp_path / "l.npy")]):
+        for verbose in ([], ["-v"]):
+            assert run([*verb, "--ids", "1", "--threads", "1", *verbose]) == 0
+            assert ("layers; " in capsys.readouterr().err) == bool(verbose)
+
+
 def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, recorded = str(tmp_path / "m.npy"), str(ORACLES / "tiny-a" / "logits.npy")
     ids = text_of(EXPECTED["tiny-a"]["prompt_ids"] + EXPECTED["tiny-a"]["greedy_ids"])

@@ -16,7 +16,7 @@ from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.cli.main import Terminated, exit_code_of
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
-from lilliput.engine.report import facts, peak_rss
+from lilliput.engine.report import facts, in_short, peak_rss
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 
@@ -162,3 +162,4 @@ class Run:
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
+        self.terminal.detail(in_short(self.engine))

@@ -12,7 +12,7 @@ from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
-from lilliput.engine.report import facts, peak_rss
+from lilliput.engine.report import facts, in_short, peak_rss
 
 
 @click.command()
@@ -56,6 +56,7 @@ def logits(
                 engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
+        terminal.detail(in_short(engine))
 
 
 @click.command()

@@ -57,8 +57,9 @@ class Ids(click.ParamType[list[int]]):
 
 
 def machine(command: Command) -> Command:
-    """--threads, --isa, --layers: for every verb that runs the model."""
+    """--threads, --isa, --layers, --verbose: for every verb that runs the model."""
     for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
         click.option("--layers", type=int, metavar="N", help="Run only the first N layers (diagnostic)."),
         click.option("--isa", metavar="NAME", help="Force scalar, avx2, avx512 or neon (diagnostic; default: the widest here)."),
         click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow."),
@@ -68,9 +69,8 @@ def machine(command: Command) -> Command:
 
 
 def reporting(command: Command) -> Command:
-    """--json, --quiet, --verbose."""
+    """--json, --quiet."""
     for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
         click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors."),
         json_option,
     ):

@@ -1,4 +1,4 @@
-"""What the word MODEL means: a checkpoint directory, or `demo`."""
+"""What the word MODEL means: a checkpoint directory, or `demo`; and the small files beside its weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import msgspec
 
 from lilliput.errors import CheckpointError, Problem, UsageError
 from lilliput.machine.places import cache_directory, expand
+from lilliput.model.config import read_config
 from lilliput.synth import SIDE_FILE, write_synthetic
+from lilliput.text.tokenizer import Tokenizer
 
 DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
 
@@ -44,6 +46,15 @@ def _demo() -> Path:
         hint = "set LILLIPUT_CACHE to a directory that can be written"
         raise UsageError(f"{directory}: the demo model cannot be written: {error.strerror}; {hint}") from error
     return directory
+
+
+def open_tokenizer(model: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a checkpoint, without its weights. Raises UsageError where it has none."""
+    directory = find_model(model)
+    tokenizer = Tokenizer.open(directory, read_config(directory).vocab_size)
+    if tokenizer is None:
+        raise UsageError(f"{directory} has no tiktoken.model: needed for text; it comes with the checkpoint")
+    return tokenizer
 
 
 class _SynthFile(msgspec.Struct):
