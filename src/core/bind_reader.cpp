@@ -6,7 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <mutex>
+#include <string>
+#include <vector>
 
 #include "arena.h"
 #include "faults.h"
@@ -50,9 +51,21 @@ class PyArena {
   std::shared_ptr<Arena> arena_;
 };
 
+// Any path that Python's own `open` takes, also one that is no UTF-8.
+std::string path_bytes(nb::handle path) {
+  PyObject* encoded = nullptr;
+  if (!PyUnicode_FSConverter(path.ptr(), &encoded)) throw nb::python_error();
+  const nb::bytes bytes = nb::steal<nb::bytes>(encoded);
+  return {bytes.c_str(), bytes.size()};
+}
+
+nb::object path_text(const std::string& path) {
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
 // As OSError(errno, message, path), or the subclass that Python has for that errno.
 [[noreturn]] void raise_os_error(const ReadError& error) {
-  const nb::object value = nb::borrow(PyExc_OSError)(error.code, error.what(), error.path);
+  const nb::object value = nb::borrow(PyExc_OSError)(error.code, error.what(), path_text(error.path));
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
   throw nb::python_error();
 }
@@ -98,19 +111,22 @@ void bind_reader(nb::module_& m) {
       .def("array", &PyArena::array, "All of it as uint8 [nbytes]; the view keeps the memory alive.")
       .def("close", &PyArena::close, "Give the memory back now. Raises BufferError while views or reads use it.");
 
-  nb::class_<FaultPlan>(m, "FaultPlan",
-                        "A disk that misbehaves on purpose, for tests; give it to a Reader.\n\n"
-                        "delay_us_max: each read takes up to this much longer. short_reads: half of them bring less than asked, then garbage.\n"
-                        "reorder: requests of one priority start in random order. fail_at: (n, errno) pairs, the nth read from 1 fails.\n"
-                        "alignment: direct reads that are no multiples of it are refused with EINVAL.")
+  nb::class_<FaultPlan>(
+      m, "FaultPlan",
+      "A disk that misbehaves on purpose, for tests; give it to a Reader.\n\n"
+      "delay_us_max: each read takes up to this much longer. short_reads: half of them bring less than asked, then garbage.\n"
+      "reorder: requests of one priority start in random order. fail_at: (n, errno) pairs, the nth read from 1 fails.\n"
+      "alignment: direct reads that are no multiples of it are refused with EINVAL.")
       .def(
           "__init__",
-          [](FaultPlan* self, uint64_t seed, unsigned delay_us_max, bool short_reads, bool reorder, std::vector<std::pair<uint64_t, int>> fail_at,
+          [](FaultPlan* self, uint64_t seed, unsigned delay_us_max, bool short_reads, bool reorder,
+             std::vector<std::pair<uint64_t, int>> fail_at,
              size_t alignment) { new (self) FaultPlan({seed, delay_us_max, short_reads, reorder, std::move(fail_at), alignment}); },
-          "seed"_a = 0, "delay_us_max"_a = 0, "short_reads"_a = false, "reorder"_a = false, "fail_at"_a = std::vector<std::pair<uint64_t, int>>(),
-          "alignment"_a = 0)
+          "seed"_a = 0, "delay_us_max"_a = 0, "short_reads"_a = false, "reorder"_a = false,
+          "fail_at"_a = std::vector<std::pair<uint64_t, int>>(), "alignment"_a = 0)
       .def("hold", &FaultPlan::hold, nb::call_guard<nb::gil_scoped_release>(), "From now on reads stop before they reach the system.")
-      .def("release", &FaultPlan::release, nb::call_guard<nb::gil_scoped_release>(), "Let the reads that were held go on, and all later ones.")
+      .def("release", &FaultPlan::release, nb::call_guard<nb::gil_scoped_release>(),
+           "Let the reads that were held go on, and all later ones.")
       .def(
           "await_calls", [](FaultPlan& p, size_t n) { wait_until([&] { return p.await(n, kBetweenSignals); }); }, "n"_a,
           "Wait until n reads have been asked for since the start.")
@@ -134,10 +150,11 @@ void bind_reader(nb::module_& m) {
           "threads"_a = 4, "request_bytes"_a = size_t{4} << 20, "direct"_a = true, "faults"_a = nb::none())
       .def(
           "add",
-          [](Reader& r, const std::string& path, uint64_t size) {
+          [](Reader& r, nb::handle path, uint64_t size) {
+            const std::string bytes = path_bytes(path);
             try {
               const nb::gil_scoped_release unlocked;
-              return r.add(path, size);
+              return r.add(bytes, size);
             } catch (const ReadError& error) {
               raise_os_error(error);
             }
@@ -147,7 +164,14 @@ void bind_reader(nb::module_& m) {
           "mode", [](const Reader& r, int file) { return r.direct(file) ? "direct" : "buffered"; }, "file"_a,
           "\"direct\", or \"buffered\" where the system refuses direct reads (also found out while reading).")
       .def("alignment", &Reader::alignment, "file"_a, "Of offsets, lengths and addresses, in bytes; never changes for a file.")
-      .def("buffered", &Reader::buffered, "(path, why) of every file read through the page cache.")
+      .def(
+          "buffered",
+          [](const Reader& r) {
+            nb::list all;
+            for (const auto& [path, why] : r.buffered()) all.append(nb::make_tuple(path_text(path), why));
+            return all;
+          },
+          "(path, why) of every file read through the page cache.")
       .def(
           "extent",
           [](const Reader& r, int file, uint64_t offset, uint64_t nbytes) {
@@ -155,11 +179,17 @@ void bind_reader(nb::module_& m) {
             return std::pair(e.begin, e.length);
           },
           "file"_a, "offset"_a, "nbytes"_a,
-          "(begin, length) of the range that is read for [offset, offset + nbytes): the destination needs `length` bytes, and what was asked\n"
+          "(begin, length) of the range that is read for [offset, offset + nbytes): the destination needs `length` bytes, and what was "
+          "asked\n"
           "for starts at `offset - begin` in it. Bytes past the end of the file are undefined.")
-      .def("submit", &Reader::submit, "file"_a, "offset"_a, "nbytes"_a, "address"_a, "urgent"_a, nb::call_guard<nb::gil_scoped_release>(),
-           "Start reading extent(file, offset, nbytes) to `address`, inside one arena and aligned; a ticket. Urgent reads go before all\n"
-           "others. The memory is the reader's until `wait` or `cancel` has returned.")
+      .def(
+          "submit",
+          [](Reader& r, int file, uint64_t offset, uint64_t nbytes, uintptr_t address, bool urgent) {
+            return r.submit(file, offset, nbytes, reinterpret_cast<void*>(address), urgent);
+          },
+          "file"_a, "offset"_a, "nbytes"_a, "address"_a, "urgent"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Start reading extent(file, offset, nbytes) to `address`, inside one arena and aligned; a ticket. Urgent reads go before all\n"
+          "others. The memory is the reader's until `wait` or `cancel` has returned.")
       .def(
           "wait",
           [](Reader& r, Ticket ticket) {
@@ -176,7 +206,8 @@ void bind_reader(nb::module_& m) {
       .def("ready", &Reader::ready, "ticket"_a, nb::call_guard<nb::gil_scoped_release>(), "Would `wait` return (or raise) at once?")
       .def("cancel", &Reader::cancel, "ticket"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Drop what has not started, wait for what has, and free the ticket.")
-      .def("close", &Reader::close, nb::call_guard<nb::gil_scoped_release>(), "Drop what has not started, wait for what has, close the files.")
+      .def("close", &Reader::close, nb::call_guard<nb::gil_scoped_release>(),
+           "Drop what has not started, wait for what has, close the files.")
       .def("stats", &stats, "Counters since the start, as a dict; seconds and bytes.");
 }
 

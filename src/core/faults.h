@@ -13,11 +13,11 @@ namespace lilliput {
 
 struct FaultOptions {
   uint64_t seed = 0;
-  unsigned delay_us_max = 0;                // every read comes back after 0 to this many microseconds
-  bool short_reads = false;                 // half of the reads bring less than asked, and garbage in place of the rest
-  bool reorder = false;                     // requests of one priority start in random order
+  unsigned delay_us_max = 0;                      // every read comes back after 0 to this many microseconds
+  bool short_reads = false;                       // half of the reads bring less than asked, and garbage in place of the rest
+  bool reorder = false;                           // requests of one priority start in random order
   std::vector<std::pair<uint64_t, int>> fail_at;  // (n, errno): the nth read, from 1, fails
-  size_t alignment = 0;                     // a device that needs this alignment of direct reads: anything else is EINVAL
+  size_t alignment = 0;                           // a device that needs this alignment of direct reads: anything else is EINVAL
 };
 
 class FaultPlan : public Source {

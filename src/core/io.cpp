@@ -64,7 +64,7 @@ int open_retrying(const std::string& path, int flags) {
 // Memory file systems take the flag and ignore it: what they hold is in the page cache already.
 bool lives_in_memory(int fd) {
   constexpr unsigned long tmpfs = 0x01021994, ramfs = 0x858458f6;
-  struct statfs found {};
+  struct statfs found{};
   if (::fstatfs(fd, &found) != 0) return false;
   const auto type = static_cast<unsigned long>(found.f_type) & 0xffffffffUL;
   return type == tmpfs || type == ramfs;
@@ -74,7 +74,7 @@ bool lives_in_memory(int fd) {
 // no refusal: the first read decides.
 size_t stated_alignment([[maybe_unused]] int fd) {
 #if defined(STATX_DIOALIGN)
-  struct statx found {};
+  struct statx found{};
   if (::statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &found) != 0 || !(found.stx_mask & STATX_DIOALIGN)) return 0;
   return std::max<size_t>(found.stx_dio_mem_align, found.stx_dio_offset_align);
 #else
@@ -139,7 +139,7 @@ OpenFile open_for_reading(const std::string& path, uint64_t size, bool direct) {
     const int code = errno;
     throw ReadError(code, path, "cannot be opened: " + describe_errno(code));
   }
-  struct stat found {};
+  struct stat found{};
   const int failed = ::fstat(file.fd, &found) ? errno : 0;
   const bool regular = !failed && S_ISREG(found.st_mode);
   if (regular && static_cast<uint64_t>(found.st_size) == size) return file;
@@ -152,7 +152,7 @@ OpenFile open_for_reading(const std::string& path, uint64_t size, bool direct) {
 void close_file(int fd) { ::close(fd); }
 
 uint64_t file_size(int fd) {
-  struct stat found {};
+  struct stat found{};
   return ::fstat(fd, &found) == 0 ? static_cast<uint64_t>(found.st_size) : 0;
 }
 

@@ -149,7 +149,8 @@ std::optional<ReadError> Reader::State::read(const Request& request, uint64_t& g
     if (next == at) {
       const uint64_t now = file_size(file.fd);
       if (now < needed)
-        return fail(EIO, at, "truncated while in use: needed " + std::to_string(file.size) + " bytes, found " + std::to_string(now) + ", reading");
+        return fail(EIO, at,
+                    "truncated while in use: needed " + std::to_string(file.size) + " bytes, found " + std::to_string(now) + ", reading");
       if (++idle == kMostIdle) return fail(EIO, at, "no progress: " + std::to_string(idle) + " reads brought less than a block");
     } else {
       idle = 0;
@@ -221,7 +222,8 @@ Reader::State& Reader::state() const {
 
 int Reader::add(const std::string& path, uint64_t size) {
   State& s = state();
-  if (size > static_cast<uint64_t>(INT64_MAX) - kHugePage) throw std::invalid_argument("size: " + std::to_string(size) + " is beyond any file");
+  if (size > static_cast<uint64_t>(INT64_MAX) - kHugePage)
+    throw std::invalid_argument("size: " + std::to_string(size) + " is beyond any file");
   OpenFile opened = open_for_reading(path, size, s.options.direct);
   const std::lock_guard lock(s.mutex);
   if (s.closing) {
@@ -266,8 +268,8 @@ Extent Reader::extent(int number, uint64_t offset, uint64_t nbytes) const {
   const File& file = s.file(number);
   if (nbytes == 0) throw std::invalid_argument("nbytes: needed 1 or more, found 0");
   if (offset > file.size || nbytes > file.size - offset)
-    throw std::invalid_argument(file.path + ": needed " + std::to_string(nbytes) + " bytes at offset " + std::to_string(offset) + ", found a file of " +
-                                std::to_string(file.size));
+    throw std::invalid_argument(file.path + ": needed " + std::to_string(nbytes) + " bytes at offset " + std::to_string(offset) +
+                                ", found a file of " + std::to_string(file.size));
   const uint64_t begin = round_down(offset, file.alignment);
   return {begin, round_up(offset + nbytes, file.alignment) - begin};
 }

@@ -6,7 +6,8 @@
 //  - Buffered reads: a third of the speed at 50 times the CPU (0.4 s/GB: at 7 GB/s, three whole cores). Mapped files: the same, and
 //    their faults stop the arithmetic. Buffered reading is kept only for what refuses direct reads.
 //  - Direct reads into 4 KiB pages: 1 GB/s; into 2 MiB pages 2.2-3.3. Hence Arena.
-//  - Requests of 128 KB: half the speed. From 1 MB on this disk is flat; a real NVMe wants 8-16 MB in flight, which four threads of 4 MB are.
+//  - Requests of 128 KB: half the speed. From 1 MB on this disk is flat; a real NVMe wants 8-16 MB in flight, which four threads of 4 MB
+//  are.
 //  - A queue per file or per caller: no gain. What matters is that an expert overtakes read-ahead, and waits for one request at most.
 //  - Turning 4096-byte alignment into 512 by trial where the system does not state it: saves 0.1 % of the bytes, and some file systems
 //    take the read and then buffer it. What is stated is used, otherwise 4096, which is right wherever 512 is.
@@ -59,10 +60,10 @@ struct ReaderStats {
   uint64_t bytes_asked = 0;  // of all tickets
   uint64_t bytes_read = 0;   // delivered by the system: alignment margins, and blocks read again after short reads, included
   uint64_t requests = 0;
-  double waited_s = 0;           // callers standing in wait
-  double busy_s = 0;             // wall time with at least one read in flight
-  double cpu_s = 0;              // of the reader's threads
-  unsigned in_flight_max = 0;    // reads at once
+  double waited_s = 0;         // callers standing in wait
+  double busy_s = 0;           // wall time with at least one read in flight
+  double cpu_s = 0;            // of the reader's threads
+  unsigned in_flight_max = 0;  // reads at once
   unsigned buffered_files = 0;
 };
 
@@ -91,8 +92,8 @@ class Reader {
   bool ready(Ticket ticket) const;  // take would neither wait nor find it unfinished
   // Waits up to `limit`; true when the ticket is ready. A ticket cancelled meanwhile counts as ready, and is unknown to take.
   bool wait(Ticket ticket, std::chrono::milliseconds limit);
-  // Frees a ready ticket: the seconds that callers waited for it. Throws the first ReadError of its requests, or std::runtime_error when the
-  // reader was closed before all of it was read.
+  // Frees a ready ticket: the seconds that callers waited for it. Throws the first ReadError of its requests, or std::runtime_error when
+  // the reader was closed before all of it was read.
   double take(Ticket ticket);
   // Drops what has not started, waits for what has, and frees the ticket.
   void cancel(Ticket ticket);

@@ -1,0 +1,48 @@
+"""Files of known random bytes, and a checked read through an arena with guard bytes around the destination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from lilliput._core import Arena, Reader
+
+GUARD = 0x5C
+MARGIN = 1 << 16  # a multiple of every alignment used in tests
+
+
+def write_random(path: Path, size: int, seed: int = 0) -> bytes:
+    raw = np.random.default_rng(seed).bytes(size)
+    path.write_bytes(raw)
+    return raw
+
+
+class Landing:
+    """Memory for one extent, guarded before and behind."""
+
+    def __init__(self, reader: Reader, file: int, offset: int, nbytes: int) -> None:
+        self.offset, self.nbytes = offset, nbytes
+        self.begin, self.length = reader.extent(file, offset, nbytes)
+        self.arena = Arena(self.length + 2 * MARGIN)
+        self.arena.array()[:] = GUARD
+        self.address = self.arena.address + MARGIN
+
+    def asked(self) -> bytes:
+        start = MARGIN + self.offset - self.begin
+        return self.arena.array()[start : start + self.nbytes].tobytes()
+
+    def guards_intact(self) -> bool:
+        whole = self.arena.array()
+        return bool((whole[:MARGIN] == GUARD).all() and (whole[MARGIN + self.length :] == GUARD).all())
+
+
+def start(reader: Reader, file: int, offset: int, nbytes: int, *, urgent: bool = False) -> tuple[int, Landing]:
+    landing = Landing(reader, file, offset, nbytes)
+    return reader.submit(file, offset, nbytes, landing.address, urgent), landing
+
+
+def read(reader: Reader, file: int, offset: int, nbytes: int) -> bytes:
+    ticket, landing = start(reader, file, offset, nbytes)
+    reader.wait(ticket)
+    assert landing.guards_intact()
+    return landing.asked()
