@@ -1,10 +1,15 @@
-"""Files of known random bytes, and a checked read through an arena with guard bytes around the destination."""
+"""Files of known random bytes on disk and in memory, and checked reads through an arena with guard bytes around the destination."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
+from conftest import missing
 from lilliput._core import Arena, Reader
 
 GUARD = 0x5C
@@ -15,6 +20,24 @@ def write_random(path: Path, size: int, seed: int = 0) -> bytes:
     raw = np.random.default_rng(seed).bytes(size)
     path.write_bytes(raw)
     return raw
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    path = tmp_path_factory.mktemp("reader") / "big.bin"
+    return path, write_random(path, 3_000_017, seed=1)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A directory on disk, and one on a file system that has no direct reads."""
+    if request.param == "disk":
+        yield tmp_path
+        return
+    if not os.access("/dev/shm", os.W_OK):
+        missing("/dev/shm is not here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        yield Path(directory)
 
 
 class Landing:
@@ -46,3 +69,8 @@ def read(reader: Reader, file: int, offset: int, nbytes: int) -> bytes:
     reader.wait(ticket)
     assert landing.guards_intact()
     return landing.asked()
+
+
+def opened(path: Path, **options: object) -> tuple[Reader, int]:
+    reader = Reader(**options)
+    return reader, reader.add(path, path.stat().st_size)

@@ -1,0 +1,188 @@
+"""Which read goes first, what may run together, what is dropped: events held and counted, no clocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from lilliput._core import FaultPlan
+from reading_files import big, opened, read, start
+
+__all__ = ["big"]  # a fixture
+
+
+def test_urgent_reads_overtake_read_ahead(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan()
+    reader, file = opened(big[0], threads=1, faults=plan)
+    plan.hold()
+    tickets = []
+    for i, urgent in enumerate([False, False, False, True, False, True]):
+        tickets.append(start(reader, file, i * 65536, 1000, urgent=urgent))
+        if i == 0:
+            plan.await_calls(1)  # the only thread is on its way with the first
+    assert len(plan.calls()) == 1
+    plan.release()
+    for ticket, _landing in tickets:
+        reader.wait(ticket)
+    assert [call[1] // 65536 for call in plan.calls()] == [0, 3, 5, 1, 2, 4]
+
+
+def test_requests_of_one_ticket_are_in_flight_together(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan()
+    reader, file = opened(big[0], threads=4, request_bytes=65536, faults=plan)
+    plan.hold()
+    ticket, _landing = start(reader, file, 0, 6 * 65536)
+    plan.await_calls(4)
+    assert sorted(call[1] for call in plan.calls()) == [0, 65536, 131072, 196608]
+    assert not reader.ready(ticket)
+    plan.release()
+    reader.wait(ticket)
+    assert reader.stats()["in_flight_max"] == 4
+    assert reader.stats()["requests"] == 6
+
+
+def test_a_ticket_is_cut_into_equal_requests(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan(alignment=4096)
+    reader, file = opened(big[0], threads=1, request_bytes=1 << 20, faults=plan)
+    read(reader, file, 10_000, 1_200_000)
+    assert [call[1:3] for call in plan.calls()] == [(8192, 602_112), (610_304, 602_112)]
+
+
+def test_what_was_read_at_once_is_not_waited_for(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan()
+    reader, file = opened(big[0], faults=plan)
+    ticket, _landing = start(reader, file, 0, 1000)
+    plan.await_calls(1)
+    while not reader.ready(ticket):
+        pass
+    assert reader.wait(ticket) == 0.0
+    assert reader.stats()["waited_s"] == 0.0
+
+
+def test_cancel_drops_what_is_queued_and_waits_for_what_is_in_flight(big: tuple[Path, bytes]) -> None:
+    path, raw = big
+    plan = FaultPlan()
+    reader, file = opened(path, threads=1, request_bytes=65536, faults=plan)
+    plan.hold()
+    running, landing = start(reader, file, 0, 3 * 65536)
+    plan.await_calls(1)
+    queued, _unread = start(reader, file, 1_000_000, 3 * 65536)
+    reader.cancel(queued)
+    landing.arena.array()  # a view that goes at once
+    with pytest.raises(BufferError):
+        landing.arena.close()
+    returned = threading.Event()
+
+    def cancel() -> None:
+        reader.cancel(running)
+        returned.set()
+
+    canceller = threading.Thread(target=cancel, daemon=True)
+    canceller.start()
+    assert not reader.ready(running)
+    assert not returned.is_set()  # its first request is still held
+    plan.release()
+    canceller.join()
+    assert read(reader, file, 2_000_000, 10) == raw[2_000_000:2_000_010]
+    assert [call[1] for call in plan.calls()[:1]] == [0]
+    assert len(plan.calls()) == 2  # one request of the first ticket, none of the second, one of the third
+    landing.arena.close()
+    with pytest.raises(ValueError, match="not waited for"):
+        reader.wait(running)
+
+
+def test_close_ends_waiting_and_drops_the_queue(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan()
+    reader, file = opened(big[0], threads=1, faults=plan)
+    plan.hold()
+    _first, _landing = start(reader, file, 0, 100)
+    plan.await_calls(1)
+    second, landing = start(reader, file, 0, 100)
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            reader.wait(second)
+        except RuntimeError as error:
+            raised.append(error)
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    reader.close()
+    waiter.join()
+    assert "closed" in str(raised[0])
+    assert len(plan.calls()) == 1
+    landing.arena.close()
+    reader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.submit(file, 0, 100, _landing.address, False)
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.add(big[0], 3_000_017)
+
+
+def test_dropping_a_reader_with_reads_in_flight(big: tuple[Path, bytes]) -> None:
+    plan = FaultPlan()
+    reader, file = opened(big[0], threads=2, request_bytes=65536, faults=plan)
+    plan.hold()
+    _ticket, landing = start(reader, file, 0, 1_000_000)
+    plan.await_calls(2)
+    del reader
+    landing.arena.close()
+
+
+def test_ctrl_c_ends_waiting(big: tuple[Path, bytes]) -> None:
+    path, raw = big
+    plan = FaultPlan()
+    reader, file = opened(path, faults=plan)
+    plan.hold()
+    ticket, landing = start(reader, file, 0, 1000)
+
+    def interrupt() -> None:
+        plan.await_calls(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt, daemon=True)
+
+    def interrupted_wait() -> None:
+        sender.start()
+        reader.wait(ticket)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_wait()
+    sender.join()
+    plan.release()
+    reader.wait(ticket)
+    assert landing.asked() == raw[:1000]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_is_told(big: tuple[Path, bytes]) -> None:
+    path, raw = big
+    reader, file = opened(path)
+    ticket, landing = start(reader, file, 0, len(raw))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what is tried here
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # a reader that waits for threads it does not have must not keep the test waiting
+        told = 0
+        for use in (
+            lambda: reader.wait(ticket),
+            lambda: reader.ready(ticket),
+            reader.stats,
+            lambda: reader.add(path, len(raw)),
+            reader.close,
+        ):
+            try:
+                use()
+            except RuntimeError as error:
+                told += "after the fork" in str(error)
+        del reader
+        os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    reader.wait(ticket)
+    assert landing.asked() == raw
