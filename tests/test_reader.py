@@ -137,6 +137,7 @@ def test_direct_reads_are_in_use(big: tuple[Path, bytes]) -> None:
     needs_direct(reader, file)
     (flags,) = descriptor_flags(path)
     assert flags & os.O_DIRECT
+    assert flags & os.O_ACCMODE == os.O_RDONLY
     read(reader, file, 1, len(raw) - 1)
     assert reader.mode(file) == "direct"
     assert reader.buffered() == []

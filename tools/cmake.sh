@@ -18,10 +18,10 @@ install() {
   DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-# selftest DIRECTORY [CMAKE OPTION...]: builds the core's self-test program there.
+# selftest DIRECTORY [CMAKE OPTION...]: builds the core's self-test programs there.
 selftest() {
   local directory=$1
   shift
   cmake -S . -B "$directory" -DLILLIPUT_PYTHON=OFF -DLILLIPUT_SELFTEST=ON -DLILLIPUT_WERROR=ON "$@" >/dev/null
-  cmake --build "$directory" --target lilliput_selftest -j 2
+  cmake --build "$directory" --target lilliput_selftest --target lilliput_reader_stress -j 2
 }

@@ -1,4 +1,4 @@
-// The extension `lilliput._core`: instruction set, self-test, and the two tables of contents bind_dot.cpp and bind_math.cpp.
+// The extension `lilliput._core`: instruction set, self-test, and the tables of contents bind_dot.cpp, bind_math.cpp and bind_reader.cpp.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -12,6 +12,7 @@ namespace nb = nanobind;
 namespace lilliput {
 void bind_dot(nb::module_& m);
 void bind_math(nb::module_& m);
+void bind_reader(nb::module_& m);
 }  // namespace lilliput
 
 NB_MODULE(_core, m) {
@@ -30,4 +31,5 @@ NB_MODULE(_core, m) {
       nb::arg("isa"), "Lines `kernel shape digest` over fixed inputs; every instruction set must give those of tests/kernel_digests.txt.");
   bind_dot(m);
   bind_math(m);
+  bind_reader(m);
 }

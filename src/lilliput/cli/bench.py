@@ -8,6 +8,7 @@ import click
 
 from lilliput.bench.open import measure_open
 from lilliput.cli import options
+from lilliput.cli.bench_disk import disk
 from lilliput.cli.console import write_json
 from lilliput.engine.models import find_model
 
@@ -28,3 +29,6 @@ def open_(model: str, json_file: str | None) -> None:
     if json_file != "-":
         for name, value in measured.items():
             click.echo(f"{name}: {value}")
+
+
+bench.add_command(disk)
