@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,10 +12,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import missing
+
 from lilliput._core import Arena, Reader
 
 GUARD = 0x5C
 MARGIN = 1 << 16  # a multiple of every alignment used in tests
+
+
+def resident_pages(address: int, nbytes: int) -> int | None:
+    """Pages of [address, address + nbytes) that are in memory; None where part of it is not mapped. `address` starts a page."""
+    seen = (ctypes.c_ubyte * -(-nbytes // mmap.PAGESIZE))()
+    if ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), seen) != 0:
+        return None
+    return sum(page & 1 for page in seen)
+
+
+def cached_pages(path: Path) -> int:
+    """Pages of a file in the page cache."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as view:
+        found = resident_pages(ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view))
+    assert found is not None
+    return found
 
 
 def write_random(path: Path, size: int, seed: int = 0) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -11,30 +11,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reading_files import resident_pages
+
 from lilliput._core import Arena
 
 HUGE_PAGE = 2 << 20
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
-def mapping(address: int) -> dict[str, str]:
-    """The entry of /proc/self/smaps that holds an address, and its permissions."""
-    found: dict[str, str] = {}
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+)", line)
-        if head:
-            if found:
-                return found
-            if int(head[1], 16) <= address < int(head[2], 16):
-                found["permissions"] = head[3]
-        elif found:
-            name, value = line.split(":", 1)
-            found[name] = value.strip()
-    return found
-
-
-def kilobytes(entry: str) -> int:
-    return int(entry.split()[0])
+def permissions(address: int) -> str:
+    """Of the mapping in /proc/self/maps that holds an address."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        extent, allowed = line.split()[:2]
+        first, last = (int(end, 16) for end in extent.split("-"))
+        if first <= address < last:
+            return allowed
+    raise AssertionError("not mapped")
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 100_001, HUGE_PAGE, 5_000_001])
@@ -52,16 +44,15 @@ def test_zeroed_writable_and_aligned_to_a_huge_page(nbytes: int) -> None:
 @linux
 def test_private_so_that_huge_pages_are_possible() -> None:
     arena = Arena(4 * HUGE_PAGE)
-    assert mapping(arena.address)["permissions"].endswith("p")
+    assert permissions(arena.address).endswith("p")
 
 
 @linux
 def test_first_touch_makes_every_page_resident_and_no_touch_none() -> None:
     nbytes = 6 * HUGE_PAGE + 12345
     untouched, touched = Arena(nbytes), Arena(nbytes, touch=3)
-    assert kilobytes(mapping(untouched.address)["Rss"]) == 0
-    resident = kilobytes(mapping(touched.address)["Rss"]) << 10
-    assert nbytes <= resident < nbytes + 4096 * 16
+    assert resident_pages(untouched.address, nbytes) == 0
+    assert resident_pages(touched.address, nbytes) == -(-nbytes // mmap.PAGESIZE)
 
 
 @linux
@@ -118,9 +109,9 @@ def test_memory_goes_with_the_last_user() -> None:
     address = arena.address
     view = arena.array()
     del arena
-    assert mapping(address)
+    assert resident_pages(address, 1 << 20) is not None
     del view
-    assert "Rss" not in mapping(address) or kilobytes(mapping(address)["Size"]) != 1024
+    assert resident_pages(address, 1 << 20) is None
 
 
 def test_what_cannot_be_had_is_said() -> None:

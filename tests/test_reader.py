@@ -12,8 +12,9 @@ import pytest
 from conftest import missing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading_files import big, cached_pages, opened, place, read, start, write_random
+
 from lilliput._core import Arena, FaultPlan, Reader
-from reading_files import big, opened, place, read, start, write_random
 
 SIZES = (1, 511, 512, 4095, 4096, 4097, 70_001, 1_000_003)
 BLOCK = 4096
@@ -187,30 +188,14 @@ def test_buffered_reading_leaves_nothing_in_the_page_cache(big: tuple[Path, byte
     with path.open("rb") as file:  # all of it in the cache, and clean
         os.fsync(file.fileno())
         file.read()
-        if resident_pages(path) == 0:
+        if cached_pages(path) == 0:
             missing("the temporary directory's file system does not show cached pages")
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if resident_pages(path):
+        if cached_pages(path):
             missing("the temporary directory's file system keeps cached pages")
     reader, number = opened(path, direct=False)
     assert read(reader, number, 0, len(raw)) == raw
-    assert resident_pages(path) == 0
-
-
-def resident_pages(path: Path) -> int:
-    """Pages of a file in the page cache."""
-    import ctypes
-    import mmap
-
-    pages = -(-path.stat().st_size // mmap.PAGESIZE)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as view:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(view))
-        seen = (ctypes.c_ubyte * pages)()
-        assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(view)), seen) == 0
-    return sum(page & 1 for page in seen)
-
-
-# ---- statistics
+    assert cached_pages(path) == 0
 
 
 def test_bytes_read_are_the_extents_and_nothing_else(big: tuple[Path, bytes]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lilliput._core import Arena, FaultPlan, Reader
 from reading_files import big, opened, place, read, start, write_random
+
+from lilliput._core import Arena, FaultPlan, Reader
 
 __all__ = ["big", "place"]  # fixtures
 

@@ -92,6 +92,7 @@ nb::dict stats(const Reader& reader) {
   d["busy_s"] = s.busy_s;
   d["cpu_s"] = s.cpu_s;
   d["in_flight_max"] = s.in_flight_max;
+  d["queued"] = s.queued;
   d["buffered_files"] = s.buffered_files;
   return d;
 }

@@ -370,6 +370,7 @@ ReaderStats Reader::stats() const {
   const std::lock_guard lock(s.mutex);
   ReaderStats stats = s.counted;
   if (s.in_flight) stats.busy_s += seconds_since(s.busy_since);
+  stats.queued = s.urgent.size() + s.ahead.size();
   for (const double spent : s.cpu) stats.cpu_s += spent;
   for (const File& file : s.files) stats.buffered_files += !file.direct;
   return stats;

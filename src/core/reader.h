@@ -64,6 +64,7 @@ struct ReaderStats {
   double busy_s = 0;           // wall time with at least one read in flight
   double cpu_s = 0;            // of the reader's threads
   unsigned in_flight_max = 0;  // reads at once
+  uint64_t queued = 0;         // requests that wait for a thread now
   unsigned buffered_files = 0;
 };
 
