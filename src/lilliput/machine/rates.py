@@ -1,0 +1,157 @@
+"""How fast this machine is, measured in a second or two: the kernels on memory larger than the caches, the disk past the page cache.
+
+What is known is kept in the user's cache directory, for the machine, the device and the way of computing. A disk that cannot be
+measured (sparse files, answers from memory) keeps the assumed speed, and the source says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import numpy as np
+
+from lilliput import _core
+from lilliput.bench.disk import PIECE, PIECES_AHEAD, Shape, measure_disk
+from lilliput.errors import LilliputError
+from lilliput.machine.costs import ASSUMED, Rates
+from lilliput.machine.memory import format_size
+from lilliput.machine.places import cache_directory
+
+WIDTH, LATENT = 3072, 3584  # of an expert measured: K3's
+COLUMNS = 7168
+BUFFER = 64_000_000  # bytes of weights gone through, above any last-level cache by as much as a quick look allows
+SECONDS = 0.25  # per kernel
+TOKENS = 8  # of the pass that tells what further tokens cost
+DISK_BYTES = 500_000_000
+DISK_SHAPE = Shape("pieces", PIECE, 4, PIECES_AHEAD)
+KEPT_DAYS = 30
+
+Clock = Callable[[], float]
+
+
+class _Kept(msgspec.Struct):
+    when: float  # seconds since 1970
+    rates: Rates
+
+
+def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
+    """What was measured lately for these files' device and the way we compute now; None where nothing was."""
+    try:
+        kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return kept.rates if abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
+
+
+def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
+    """Measure, and keep what was found. `kind` is how the tape is stored ("bf16" or "k12"), `files` are what is read.
+
+    About two seconds and 150 MB of memory. A disk that cannot be measured is assumed, and not kept.
+    """
+    trunk, more = _trunk(kind)
+    kernels = f"kernels measured ({_core.isa()}, {_core.threads()} threads)"
+    rates = replace(ASSUMED, trunk_bytes_per_s=trunk, expert_bytes_per_s=_experts(), more_tokens=more)
+    try:
+        speed = disk_speed(files)
+    except (LilliputError, OSError) as error:
+        # The first clause says what is the matter; the rest is advice for `bench disk`.
+        why = str(error).split("; ")[0].split(": needed", 1)
+        reason = f"needed{why[1]}" if len(why) > 1 else why[0]
+        return replace(rates, source=f"{kernels}; disk assumed at {format_size(int(rates.disk_bytes_per_s))}/s, for it could not be measured: {reason}")
+    rates = replace(rates, disk_bytes_per_s=speed, source=f"{kernels}, disk measured past the page cache")
+    _keep(_place(files, kind), rates)
+    return rates
+
+
+def disk_speed(files: Sequence[Path]) -> float:
+    """Bytes per second of reading pieces as the tape does; raises LilliputError when the disk did not answer."""
+    report = measure_disk(_largest(files).parent, shapes=(DISK_SHAPE,), repeats=1, run_bytes=DISK_BYTES)[0]
+    return float(report["shapes"][0]["gb_per_s"]["median"]) * 1e9
+
+
+def _largest(files: Sequence[Path]) -> Path:
+    return max(files, key=lambda file: file.stat().st_size)
+
+
+def _trunk(kind: str) -> tuple[float, float]:
+    """Bytes per second of a product with one token, and what a further token costs as a share of that."""
+    rows = BUFFER // (2 * COLUMNS) // 4 * 4
+    bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, (rows, COLUMNS), np.uint16)  # small ordinary numbers
+    weights = bf16.view(np.uint8).ravel()
+    multiply = _core.matmul_bf16
+    if kind == "k12":
+        counts = np.zeros(256, np.int64)
+        _core.k12_histogram(counts, weights)
+        table = np.frombuffer(_core.k12_table(counts), np.uint8)
+        weights, multiply = _core.k12_encode(weights, rows, COLUMNS, table), _core.matmul_k12
+    seconds = []
+    for tokens in (1, TOKENS):
+        x, y = np.ones((tokens, COLUMNS), np.float32), np.empty((tokens, rows), np.float32)
+        seconds.append(_median_seconds(lambda x=x, y=y: multiply(y, x, weights, rows)))  # type: ignore[misc]
+    return weights.nbytes / seconds[0], max(seconds[1] / seconds[0] - 1, 0.0) / (TOKENS - 1)
+
+
+def _experts() -> float:
+    """Bytes per second of one expert after the other, one token each."""
+    chance = np.random.default_rng(0)
+
+    def part(rows: int, columns: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+        packed = chance.integers(0, 256, rows * columns // 2, np.uint8)
+        return [packed, chance.integers(118, 126, rows * columns // 32, np.uint8)]
+
+    parts = [[*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)] for _ in range(4)]
+    x, y = np.ones((1, LATENT), np.float32), np.zeros((1, LATENT), np.float32)
+    row, weight = np.zeros(1, np.int32), np.ones(1, np.float32)
+    index = 0
+
+    def run() -> None:
+        nonlocal index
+        index = (index + 1) % len(parts)
+        _core.expert(y, x, row, weight, parts[index], WIDTH, LATENT, 4.0, 25.0)
+
+    return sum(p.nbytes for p in parts[0]) / _median_seconds(run)
+
+
+def _median_seconds(run: Callable[[], None], clock: Clock = time.perf_counter) -> float:
+    run()
+    times: list[float] = []
+    while sum(times) < SECONDS or len(times) < 3:
+        began = clock()
+        run()
+        times.append(clock() - began)
+    return median(times)
+
+
+def _place(files: Sequence[Path], kind: str) -> Path:
+    """One file per machine, processor, way of computing and device."""
+    what = [platform.node(), _processor(), _core.isa(), _core.threads(), kind, _largest(files).stat().st_dev]
+    return cache_directory() / f"rates-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _keep(path: Path, rates: Rates) -> None:
+    """For the next time; where the cache cannot be written the next time measures again."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
+        temporary.replace(path)
+    except OSError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
