@@ -52,7 +52,8 @@ class Session:
         self.engine.check_open()
         if len(self.ids) > self.engine.context:
             raise DoesNotFitError(
-                f"the session has {len(self.ids):,} tokens, and memory was planned for {self.engine.context:,}: open the model with a larger context"
+                f"the session has {len(self.ids):,} tokens, and memory was planned for {self.engine.context:,}: "
+                "open the model with a larger context"
             )
         if self._logits is None:
             pending = self.ids[self.state.position :]
