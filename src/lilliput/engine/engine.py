@@ -76,7 +76,8 @@ class Engine:
         checkpoint = Checkpoint.open(directory, layout(whole))
         config = first_layers(whole, layers)
         wanted = layout(config)
-        weights = Weights(checkpoint, wanted, resident=_fits_in_memory(wanted), usable_ids=usable_ids(directory))
+        usable = usable_ids(directory, whole.vocab_size)
+        weights = Weights(checkpoint, wanted, resident=_fits_in_memory(wanted), usable_ids=usable)
         try:
             engine = cls(directory, config, wanted, checkpoint, Model(config, weights))
         except BaseException:
