@@ -13,7 +13,8 @@ import numpy as np
 
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
-from lilliput.cli.main import Terminated, exit_code_of
+from lilliput.cli.main import exit_code_of
+from lilliput.cli.signals import Terminated
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
 from lilliput.engine.report import facts, in_short, peak_rss
