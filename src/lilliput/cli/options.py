@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
+from lilliput.machine.memory import chosen_budget, parse_size
 from lilliput.machine.output import output_path
 from lilliput.machine.places import expand
+from lilliput.machine.plan import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 LONGEST_ID = 1000  # digits; Python refuses to convert many more
@@ -66,6 +70,48 @@ def machine(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the memory options asked for."""
+
+    budget: Budget
+    trunk: Path | None  # a packed tape in another place than its own
+    every_read: bool  # check packed pieces on every read
+
+
+def memory(command: Command) -> Command:
+    """--memory, --preset, --trunk-memory, --expert-memory, --trunk, --check-every-read; the verb gets one `memory`."""
+
+    @wraps(command)
+    def wrapped(
+        *arguments: Any,
+        memory: str | None,
+        preset: str | None,
+        trunk_memory: str | None,
+        expert_memory: str | None,
+        trunk: Path | None,
+        check_every_read: bool,
+        **others: Any,
+    ) -> Any:
+        pins = parse_size(trunk_memory, "--trunk-memory") if trunk_memory is not None else None
+        experts = parse_size(expert_memory, "--expert-memory") if expert_memory is not None else None
+        source = f"--preset {preset}" if preset is not None else "--memory"
+        budget = Budget(chosen_budget(memory, preset), pins, experts, source)
+        return command(*arguments, memory=Memory(budget, trunk, check_every_read), **others)
+
+    decorated: Any = wrapped
+    for option in (
+        click.option("--check-every-read", is_flag=True, help="Check packed pieces on every read, not only on the first of a run."),
+        click.option("--trunk", type=Input(), metavar="DIR", help="The packed tape to use; default: the one in its own place, if there is one."),
+        click.option("--expert-memory", metavar="SIZE", help="Memory for the expert cache, instead of the computed share."),
+        click.option("--trunk-memory", metavar="SIZE", help="Memory for pinned pieces of the trunk, instead of the computed share."),
+        click.option("--preset", metavar="NAME", help="laptop, desktop, workstation, server or max: 8, 32, 96, 128, 224 GB."),
+        click.option("--memory", metavar="SIZE", help="The one budget, e.g. 8GB; never exceeded. Default: what is safely free."),
+    ):
+        decorated = option(decorated)
+    return cast("Command", decorated)
 
 
 def reporting(command: Command) -> Command:

@@ -77,6 +77,11 @@ class Session:
         self.state.check_whole()
         state_file.save(Path(path), self.state, self.engine.source.identity, pending=self.ids[self.state.position :], logits=self._logits)
 
+    @staticmethod
+    def positions(path: str | os.PathLike[str]) -> int:
+        """How many tokens the session saved at `path` holds."""
+        return state_file.positions(Path(path))
+
     @classmethod
     def load(cls, engine: Engine, path: str | os.PathLike[str]) -> Session:
         """A saved session of the same checkpoint. Raises InputError naming what does not match."""
