@@ -104,7 +104,7 @@ def memory(command: Command) -> Command:
     decorated: Any = wrapped
     for option in (
         click.option("--check-every-read", is_flag=True, help="Check packed pieces on every read, not only on the first of a run."),
-        click.option("--trunk", type=Input(), metavar="DIR", help="The packed tape to use; default: the one in its own place, if there is one."),
+        click.option("--trunk", type=Input(), metavar="DIR", help="The packed tape to use; default: the one in its place, if any."),
         click.option("--expert-memory", metavar="SIZE", help="Memory for the expert cache, instead of the computed share."),
         click.option("--trunk-memory", metavar="SIZE", help="Memory for pinned pieces of the trunk, instead of the computed share."),
         click.option("--preset", metavar="NAME", help="laptop, desktop, workstation, server or max: 8, 32, 96, 128, 224 GB."),

@@ -126,6 +126,11 @@ class Engine:
         return self.model.weights
 
     @property
+    def eos_ids(self) -> frozenset[int]:
+        """Where generation stops."""
+        return self.source.eos_ids
+
+    @property
     def bytes_read(self) -> int:
         """From disk, since the engine was opened."""
         disk = self.weights.disk

@@ -65,7 +65,9 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
         # The first clause says what is the matter; the rest is advice for `bench disk`.
         why = str(error).split("; ")[0].split(": needed", 1)
         reason = f"needed{why[1]}" if len(why) > 1 else why[0]
-        return replace(rates, source=f"{kernels}; disk assumed at {format_size(int(rates.disk_bytes_per_s))}/s, for it could not be measured: {reason}")
+        return replace(
+            rates, source=f"{kernels}; disk assumed at {format_size(int(rates.disk_bytes_per_s))}/s, for it could not be measured: {reason}"
+        )
     rates = replace(rates, disk_bytes_per_s=speed, source=f"{kernels}, disk measured past the page cache")
     _keep(_place(files, kind), rates)
     return rates
