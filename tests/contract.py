@@ -135,7 +135,6 @@ def short_conv(u: Floats, tail: Floats, w: Floats) -> Floats:
         acc = np.zeros(u.shape[1], F)
         for j in range(taps):
             acc = fma(w[:, j], window[t + j], acc)
-        acc = acc + ZERO
         out[t] = acc * own("sigmoid", acc)
     return out
 

@@ -94,6 +94,13 @@ def test_logits_of_generation_and_of_teacher_forcing_are_the_same_bits(tmp_path:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["f.npy", "g.npy", "l.npy"]
 
 
+def test_verbose_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["generate", TINY_A, "-n", "1"], ["logits", TINY_A, "-o", str(tmp_path / "l.npy")]):
+        for verbose in ([], ["-v"]):
+            assert run([*verb, "--ids", "1", "--threads", "1", *verbose]) == 0
+            assert ("layers; " in capsys.readouterr().err) == bool(verbose)
+
+
 def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, recorded = str(tmp_path / "m.npy"), str(ORACLES / "tiny-a" / "logits.npy")
     ids = text_of(EXPECTED["tiny-a"]["prompt_ids"] + EXPECTED["tiny-a"]["greedy_ids"])
@@ -205,6 +212,16 @@ def test_a_signal_ends_cleanly_with_what_is_complete(number: int, code: int, tmp
     assert done.stdout.strip() + "," + resumed.stdout == straight.stdout
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_program_loads(number: int, code: int, tmp_path: Path) -> None:
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").write_text(f"import os; os.kill(os.getpid(), {number}); [None for _ in range(9)]")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = command("inspect", TINY_A, env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_leaves_is_not_worth_a_traceback() -> None:
     line = f"{sys.executable} -m lilliput generate {TINY_A} --ids 1,2,3 -n 2000 | head -c 3"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
@@ -232,6 +249,6 @@ def test_an_old_processor_is_told_about_numpy(tmp_path: Path) -> None:
     (tmp_path / "numpy" / "__init__.py").write_text(
         "raise RuntimeError('NumPy was built with baseline optimizations: (X86_V2) but your machine does not support: (X86_V2).')"
     )
-    argv, path = [sys.executable, "-c", "import lilliput"], os.environ | {"PYTHONPATH": str(tmp_path)}
+    argv, path = [sys.executable, "-c", "import lilliput; lilliput.open"], os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=path)
     assert "ImportError: this processor lacks SSE4.2" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import lilliput
 from lilliput import _core
@@ -12,9 +13,27 @@ from lilliput import _core
 STUB = Path(lilliput.__file__).parent / "_core.pyi"
 
 
+def functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def compare(stub: dict[str, ast.FunctionDef], owner: Any) -> None:
+    """Every function of the stub has the argument names that the extension's own signature gives."""
+    for name, function in stub.items():
+        if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in function.decorator_list):
+            assert isinstance(getattr(owner, name), property)
+            continue
+        signature = getattr(owner, name).__doc__.splitlines()[0]
+        assert re.findall(r"(\w+): ", signature) == [a.arg for a in function.args.args if a.arg != "self"], signature
+
+
 def test_the_stub_and_the_extension_agree() -> None:
-    functions = {n.name: [a.arg for a in n.args.args] for n in ast.parse(STUB.read_text()).body if isinstance(n, ast.FunctionDef)}
-    assert set(functions) == {name for name in dir(_core) if not name.startswith("_")}
-    for name, arguments in functions.items():
-        signature = getattr(_core, name).__doc__.splitlines()[0]
-        assert re.findall(r"(\w+): ", signature) == arguments, signature
+    body = ast.parse(STUB.read_text()).body
+    classes = {node.name: functions(node.body) for node in body if isinstance(node, ast.ClassDef)}
+    stub = functions(body)
+    assert set(stub) | set(classes) == {name for name in dir(_core) if not name.startswith("_")}
+    compare(stub, _core)
+    for name, members in classes.items():
+        owner = getattr(_core, name)
+        assert set(members) == {member for member in dir(owner) if not member.startswith("_")} | {"__init__"}
+        compare(members, owner)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import all_logits, build_model
 
 from lilliput._core import FaultPlan
 from lilliput.weights.experts import Experts
-from models import all_logits, build_model
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 IDS = json.loads((TINY_A / "expected.json").read_text())["prompt_ids"]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from models import all_logits, build_model
 
 from lilliput._core import FaultPlan
 from lilliput.errors import LilliputError
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
-from models import all_logits, build_model
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 IDS = json.loads((TINY_A / "expected.json").read_text())["prompt_ids"]
@@ -163,5 +163,5 @@ def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:
     shard = sorted(directory.glob("*.safetensors"))[1]
     with shard.open("r+b") as file:
         file.truncate(shard.stat().st_size // 3)
-    with pytest.raises(LilliputError, match="model-00002-of-000003.safetensors: reading .* failed"):
+    with pytest.raises(LilliputError, match=r"model-00002-of-000003\.safetensors: reading .* failed"):
         one_pass(model, IDS[:1])

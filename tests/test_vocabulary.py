@@ -158,7 +158,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
 
 def test_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "tiktoken.model").mkdir()
-    with pytest.raises(TokenizerError, match="needed a readable file, found Is a directory"):
+    with pytest.raises(TokenizerError, match="needed a regular file, found a directory"):
         Tokenizer.open(tmp_path, 260)
 
 

@@ -199,7 +199,6 @@ inline void short_conv(float* y, const float* u, const float* tail, const float*
       store(window[taps - 1], load_some(u + t * channels + c, m));
       F acc = zero();
       for (size_t j = 0; j < taps; j++) acc = fma(load(weight[j]), load(window[j]), acc);
-      acc = acc + zero();
       store_some(y + t * channels + c, acc * sigmoid(acc), m);
       for (size_t j = 0; j + 1 < taps; j++) store(window[j], load(window[j + 1]));
     }

@@ -221,7 +221,7 @@ def _run_reader(device: Device, shape: Shape, places: Sequence[tuple[int, int]])
 def _run_plain(device: Device, shape: Shape, places: Sequence[tuple[int, int]]) -> Run:
     """One `pread` after the other into the same memory, past the page cache where the file system allows."""
     arena = Arena(shape.nbytes, touch=1)
-    buffer = memoryview(arena.array())
+    buffer = arena.array().data
     descriptors = [_open_direct(file.path) for file in device.files]
     try:
         before, cpu, start = _fetched(), time.thread_time(), time.perf_counter()

@@ -13,12 +13,14 @@ import numpy as np
 
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
-from lilliput.cli.main import Terminated, exit_code_of
+from lilliput.cli.main import exit_code_of
+from lilliput.cli.signals import Terminated
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
-from lilliput.engine.report import facts, peak_rss
+from lilliput.engine.report import facts, in_short, peak_rss
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
+from lilliput.engine.source import Source
 
 
 @click.command()
@@ -40,6 +42,7 @@ from lilliput.engine.session import Session
     metavar="FILE",
     help="Continue the session saved in FILE if it exists, and save it there at the end.",
 )
+@options.memory
 @options.machine
 @options.reporting
 def generate(
@@ -57,6 +60,7 @@ def generate(
     stop: tuple[str, ...],
     logits_file: str | None,
     session_file: str | None,
+    memory: options.Memory,
     threads: int | None,
     isa: str | None,
     layers: int | None,
@@ -75,10 +79,21 @@ def generate(
     if model == "demo":
         terminal.note(DEMO_NOTE)
     began = time.monotonic()
-    with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
+    checked = Source(model, layers=layers)
+    prompt_ids = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
+    saved = Session.positions(session_file) if resumes and session_file is not None else 0
+    with Engine(
+        checked,
+        budget=memory.budget,
+        context=saved + len(prompt_ids) + max(max_tokens, 1),
+        prompt=len(prompt_ids),
+        trunk=memory.trunk,
+        every_read=memory.every_read,
+        threads=threads,
+        isa=isa,
+    ) as engine:
         opened = time.monotonic()
         session = Session.load(engine, Path(session_file)) if resumes and session_file is not None else engine.session()
-        prompt_ids = engine.encode(source) if isinstance(source, str) else source
         session.append(prompt_ids)
         run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
         interrupt = run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop)))
@@ -162,3 +177,4 @@ class Run:
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
+        self.terminal.detail(in_short(self.engine))

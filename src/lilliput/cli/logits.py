@@ -12,7 +12,8 @@ from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
-from lilliput.engine.report import facts, peak_rss
+from lilliput.engine.report import facts, in_short, peak_rss
+from lilliput.engine.source import Source
 
 
 @click.command()
@@ -22,6 +23,7 @@ from lilliput.engine.report import facts, peak_rss
 @click.option(
     "-o", "--output", required=True, type=options.Output(), metavar="F.npy", help="Where the float32 array [positions, vocabulary] goes."
 )
+@options.memory
 @options.machine
 @options.reporting
 def logits(
@@ -31,6 +33,7 @@ def logits(
     ids: list[int] | None,
     every: bool,
     output: str,
+    memory: options.Memory,
     threads: int | None,
     isa: str | None,
     layers: int | None,
@@ -41,8 +44,20 @@ def logits(
     """Run the model over given tokens (teacher forcing) and save the logits."""
     terminal = Terminal(quiet=quiet, verbose=verbose)
     source = options.read_prompt(prompt, prompt_file, ids)
-    with Engine.open(model, threads=threads, isa=isa, layers=layers) as engine:
-        tokens = engine.encode(source) if isinstance(source, str) else source
+    checked = Source(model, layers=layers)
+    tokens = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
+    n = max(len(tokens), 1)
+    with Engine(
+        checked,
+        budget=memory.budget,
+        context=n,
+        prompt=n,
+        all_logits=every,
+        trunk=memory.trunk,
+        every_read=memory.every_read,
+        threads=threads,
+        isa=isa,
+    ) as engine:
         path = Path(output)
         with terminal.pass_progress(engine):
             if every:
@@ -56,6 +71,7 @@ def logits(
                 engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
+        terminal.detail(in_short(engine))
 
 
 @click.command()

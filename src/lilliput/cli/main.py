@@ -6,17 +6,15 @@ import errno
 import importlib
 import io
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from types import FrameType
-from typing import NoReturn
 
 import click
 
+from lilliput._cpu import explain_old_cpu
+from lilliput.cli.signals import SIGTERM_EXIT, Terminated
 from lilliput.errors import LilliputError
-from lilliput.machine import interrupts
 
 VERBS = {  # verb → module; imported only when the verb is used, so that `--help` is quick
     "generate": "generate",
@@ -32,12 +30,6 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "simulate": "simulate",
 }
 
-SIGTERM_EXIT = 128 + signal.SIGTERM
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived."""
-
 
 class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -47,7 +39,8 @@ class Verbs(click.Group):
         module = VERBS.get(name)
         if module is None:
             return None
-        command = getattr(importlib.import_module(f"lilliput.cli.{module}"), name)
+        with explain_old_cpu():
+            command = getattr(importlib.import_module(f"lilliput.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -69,14 +62,7 @@ def lilliput() -> None:
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 usage or input, 3 does not fit, 4 bad content, 130 / 143 on signals."""
-    _catch_signals()
-    _open_streams()
-    sys.exit(run(arguments))
-
-
-def _open_streams() -> None:
+def open_streams() -> None:
     """Text leaves as UTF-8 whatever the locale says.
 
     A stream that was closed (`>&-`) is held open, so that no file we open takes its place: what is written to stdout then fails as
@@ -131,21 +117,6 @@ def _say(message: str, code: int) -> int:
     with suppress(OSError):
         print(f"lilliput: {shown}", file=sys.stderr)
     return code
-
-
-def _catch_signals() -> None:
-    """Ctrl-C once abandons the pass in flight and ends cleanly; a second one stops at once. SIGTERM ends like the first."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        interrupts.deliver(KeyboardInterrupt())
-
-    def terminate(_signal: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun: a second one must not disturb the saving
-        interrupts.deliver(Terminated())
-
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, terminate)
 
 
 def exit_code_of(error: BaseException | None) -> int:

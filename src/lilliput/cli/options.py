@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
-from lilliput.machine.memory import PRESETS, chosen_budget, format_size, parse_size
+from lilliput.machine.memory import chosen_budget, parse_size
 from lilliput.machine.output import output_path
 from lilliput.machine.places import expand
 from lilliput.machine.plan import Budget
@@ -59,8 +61,9 @@ class Ids(click.ParamType[list[int]]):
 
 
 def machine(command: Command) -> Command:
-    """--threads, --isa, --layers: for every verb that runs the model."""
+    """--threads, --isa, --layers, --verbose: for every verb that runs the model."""
     for option in (
+        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
         click.option("--layers", type=int, metavar="N", help="Run only the first N layers (diagnostic)."),
         click.option("--isa", metavar="NAME", help="Force scalar, avx2, avx512 or neon (diagnostic; default: the widest here)."),
         click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow."),
@@ -69,31 +72,51 @@ def machine(command: Command) -> Command:
     return command
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the memory options asked for."""
+
+    budget: Budget
+    trunk: Path | None  # a packed tape in another place than its own
+    every_read: bool  # check packed pieces on every read
+
+
 def memory(command: Command) -> Command:
-    """--memory, --preset, --trunk-memory, --expert-memory: read with `read_budget`."""
-    presets = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in PRESETS.items())
+    """--memory, --preset, --trunk-memory, --expert-memory, --trunk, --check-every-read; the verb gets one `memory`."""
+
+    @wraps(command)
+    def wrapped(
+        *arguments: Any,
+        memory: str | None,
+        preset: str | None,
+        trunk_memory: str | None,
+        expert_memory: str | None,
+        trunk: Path | None,
+        check_every_read: bool,
+        **others: Any,
+    ) -> Any:
+        pins = parse_size(trunk_memory, "--trunk-memory") if trunk_memory is not None else None
+        experts = parse_size(expert_memory, "--expert-memory") if expert_memory is not None else None
+        source = f"--preset {preset}" if preset is not None else "--memory"
+        budget = Budget(chosen_budget(memory, preset), pins, experts, source)
+        return command(*arguments, memory=Memory(budget, trunk, check_every_read), **others)
+
+    decorated: Any = wrapped
     for option in (
-        click.option("--expert-memory", metavar="SIZE", help="Memory for experts, instead of the computed share (for specialists)."),
-        click.option("--trunk-memory", metavar="SIZE", help="Memory for pinned trunk and ring, instead of the computed share."),
-        click.option("--preset", metavar="NAME", help=f"A budget by name: {presets}."),
-        click.option("--memory", metavar="SIZE", help="The budget for the whole process, such as 8GB; default: what is safely free."),
+        click.option("--check-every-read", is_flag=True, help="Check packed pieces on every read, not only on the first of a run."),
+        click.option("--trunk", type=Input(), metavar="DIR", help="The packed tape to use; default: the one in its place, if any."),
+        click.option("--expert-memory", metavar="SIZE", help="Memory for the expert cache, instead of the computed share."),
+        click.option("--trunk-memory", metavar="SIZE", help="Memory for pinned pieces of the trunk, instead of the computed share."),
+        click.option("--preset", metavar="NAME", help="laptop, desktop, workstation, server or max: 8, 32, 96, 128, 224 GB."),
+        click.option("--memory", metavar="SIZE", help="The one budget, e.g. 8GB; never exceeded. Default: what is safely free."),
     ):
-        command = option(command)
-    return command
-
-
-def read_budget(memory: str | None, preset: str | None, trunk_memory: str | None, expert_memory: str | None) -> Budget:
-    """The budget that these options ask for. Raises UsageError for a size that is none, an unknown preset, and --memory with --preset."""
-    total = chosen_budget(memory, preset)
-    trunk = None if trunk_memory is None else parse_size(trunk_memory, "--trunk-memory")
-    experts = None if expert_memory is None else parse_size(expert_memory, "--expert-memory")
-    return Budget(total, trunk, experts, source="--memory" if preset is None else f"--preset {preset}")
+        decorated = option(decorated)
+    return cast("Command", decorated)
 
 
 def reporting(command: Command) -> Command:
-    """--json, --quiet, --verbose."""
+    """--json, --quiet."""
     for option in (
-        click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
         click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but errors."),
         json_option,
     ):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.engine.engine import DEFAULT_CONTEXT, choose_machine, use_machine
 from lilliput.engine.planning import Prospect, plan_model
 from lilliput.engine.source import Source
-from lilliput.errors import DoesNotFitError
+from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.free import own_memory, refuse_overdraft
 from lilliput.machine.memory import format_size, tightest
 from lilliput.machine.plan import Plan
@@ -29,7 +28,6 @@ from lilliput.machine.plan import Plan
     "-c", "--context", type=click.IntRange(min=1), default=DEFAULT_CONTEXT, show_default=True, metavar="N", help="Positions per sequence."
 )
 @click.option("--prompt", type=click.IntRange(min=1), metavar="N", help="How many of them are prompt.  [default: half]")
-@click.option("--trunk", type=options.Input(), metavar="DIR", help="The packed tape; default: found by itself in its usual place.")
 @click.option("--measure", is_flag=True, help="Measure this machine's speed again.")
 @options.memory
 @options.machine
@@ -39,12 +37,8 @@ def plan(
     batch: int,
     context: int,
     prompt: int | None,
-    trunk: Path | None,
     measure: bool,
-    memory: str | None,
-    preset: str | None,
-    trunk_memory: str | None,
-    expert_memory: str | None,
+    memory: options.Memory,
     threads: int | None,
     isa: str | None,
     layers: int | None,
@@ -58,13 +52,14 @@ def plan(
     the speeds are those of this machine.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
-    budget = options.read_budget(memory, preset, trunk_memory, expert_memory)
+    if memory.every_read:
+        raise UsageError("--check-every-read: needed by verbs that run the model; this one reads no pieces")
     machine = choose_machine(threads, isa)
     use_machine(*machine)
-    prospect = Prospect(Source(model, layers=layers), threads=machine[0], trunk=trunk)
+    prospect = Prospect(Source(model, layers=layers), threads=machine[0], trunk=memory.trunk)
     free, own = tightest(), own_memory()  # before measuring, which takes memory for a moment
     rates = prospect.rates(again=measure)
-    made = plan_model(prospect, budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
+    made = plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
     report = as_dict(made, prospect)
     try:
         refuse_overdraft(made, free, own)

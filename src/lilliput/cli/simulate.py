@@ -39,7 +39,6 @@ def simulate(
     plot_file: str | None,
     json_file: str | None,
     quiet: bool,
-    verbose: bool,
 ) -> None:
     """Replay the expert requests recorded in TRACE (`--trace-experts`) under every policy and size.
 
@@ -52,7 +51,7 @@ def simulate(
     recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
-    terminal = Terminal(quiet=quiet, verbose=verbose)
+    terminal = Terminal(quiet=quiet)
     with terminal.job_progress("replaying") as progress:
         simulation = run_simulation(recorded, asked, expert_bytes, progress=progress)
     report = {"command": "simulate", "trace": str(trace), "unrolled": unroll, "default_policy": DEFAULT}

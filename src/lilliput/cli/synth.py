@@ -18,9 +18,9 @@ from lilliput.synth import write_synthetic
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Same seed, same bytes, on every machine."
 )
 @options.reporting
-def synth(directory: Path, shape: str, seed: int, json_file: str | None, quiet: bool, verbose: bool) -> None:
+def synth(directory: Path, shape: str, seed: int, json_file: str | None, quiet: bool) -> None:
     """Write a checkpoint with random weights to DIRECTORY, which must be new or empty."""
-    terminal = Terminal(quiet=quiet, verbose=verbose)
+    terminal = Terminal(quiet=quiet)
     with terminal.job_progress(f"writing {shape}") as progress:
         summary = write_synthetic(directory, shape, seed, progress)
     write_json(json_file, {"command": "synth", **summary})

@@ -8,10 +8,8 @@ import click
 
 from lilliput.cli import options
 from lilliput.cli.console import write_json
-from lilliput.engine.models import find_model
+from lilliput.engine.models import open_tokenizer
 from lilliput.errors import UsageError
-from lilliput.model.config import read_config
-from lilliput.text.tokenizer import Tokenizer
 
 
 @click.command()
@@ -28,10 +26,7 @@ def tokenize(model: str, text: str | None, prompt_file: str | None, decode: list
         raise UsageError(f"needed exactly one of TEXT, -f FILE or --decode 1,2,3, found {' and '.join(given) or 'none'}")
     if decode is not None and special:
         raise UsageError("--special goes with a text, not with --decode")
-    directory = find_model(model)
-    tokenizer = Tokenizer.open(directory, read_config(directory).vocab_size)
-    if tokenizer is None:
-        raise UsageError(f"{directory} has no tiktoken.model: needed for text; it comes with the checkpoint")
+    tokenizer = open_tokenizer(model)
     if decode is not None:
         ids, text = decode, tokenizer.decode(decode)
         result = text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
@@ -26,6 +27,7 @@ from lilliput.machine.threads import default_threads
 from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.experts import slot_bytes
+from lilliput.weights.packed import find_packed
 from lilliput.weights.pieces import in_place
 from lilliput.weights.weights import Storage, Weights
 
@@ -51,8 +53,9 @@ class Token:
 class Engine:
     """A model with the memory it was given. Open with `lilliput.open`. Also a context manager; `close` releases memory and files.
 
-    `context` is the most positions a session may have, `prompt` how many of them are likely to come at once. The plan is made, and
-    refused (DoesNotFitError), before anything large is allocated.
+    `context` is the most positions a session may have, `prompt` how many of them are likely to come at once; `all_logits` says that those
+    of every prompt token will be asked for. `trunk` is a packed tape outside its own place, `every_read` checks its pieces on every read.
+    The plan is made, and refused (DoesNotFitError), before anything large is allocated.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class Engine:
         context: int = DEFAULT_CONTEXT,
         prompt: int | None = None,
         all_logits: bool = False,
+        trunk: Path | None = None,
+        every_read: bool = False,
         threads: int | None = None,
         isa: str | None = None,
     ) -> None:
@@ -71,8 +76,9 @@ class Engine:
         self.source, self.config, self.tokenizer, self.context = source, source.config, source.tokenizer, context
         self._closed = False
         checkpoint, wanted = source.checkpoint, source.layout
-        specs = in_place(checkpoint.tensors, wanted)
-        shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
+        self.packed = find_packed(source.directory, checkpoint, source.config_hash, wanted, trunk)
+        specs = self.packed.pieces if self.packed else in_place(checkpoint.tensors, wanted)
+        files = self.packed or checkpoint
         weights = Weights(checkpoint, wanted, usable_ids=source.usable_ids)
         self._lock = engine_lock()
         try:
@@ -84,7 +90,8 @@ class Engine:
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
                 self._lock.acquire()
-            weights.allocate(storage_of(self.plan), specs, shards)
+            storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
+            weights.allocate(storage, specs, list(zip(files.files, files.sizes, strict=True)))
             self.model = Model(source.config, weights)
         except BaseException:
             weights.close()
@@ -117,6 +124,11 @@ class Engine:
     @property
     def weights(self) -> Weights:
         return self.model.weights
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Where generation stops."""
+        return self.source.eos_ids
 
     @property
     def bytes_read(self) -> int:

@@ -1,4 +1,4 @@
-"""What the word MODEL means: a checkpoint directory, or `demo`."""
+"""What the word MODEL means: a checkpoint directory, or `demo`; and the small files beside its weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import msgspec
 
 from lilliput.errors import CheckpointError, Problem, UsageError
 from lilliput.machine.places import cache_directory, expand
+from lilliput.machine.small_files import read_small
+from lilliput.model.config import read_config
 from lilliput.synth import SIDE_FILE, write_synthetic
+from lilliput.text.tokenizer import Tokenizer
 
 DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
 
@@ -46,16 +49,30 @@ def _demo() -> Path:
     return directory
 
 
+def open_tokenizer(model: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a checkpoint, without its weights. Raises UsageError where it has none."""
+    directory = find_model(model)
+    tokenizer = Tokenizer.open(directory, read_config(directory).vocab_size)
+    if tokenizer is None:
+        raise UsageError(f"{directory} has no tiktoken.model: needed for text; it comes with the checkpoint")
+    return tokenizer
+
+
 class _SynthFile(msgspec.Struct):
     usable_ids: int
 
 
-def usable_ids(directory: Path) -> int | None:
+def usable_ids(directory: Path, vocab_size: int) -> int | None:
     """How many embedding rows of a sparse synthetic checkpoint are real; None for every other checkpoint."""
     path = directory / SIDE_FILE
-    if not path.exists():
+    raw = read_small(path)
+    if raw is None:
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_SynthFile).usable_ids
-    except msgspec.MsgspecError as error:
-        raise CheckpointError([Problem(path, "usable_ids", "a number of ids", str(error))]) from error
+        usable = msgspec.json.decode(raw, type=_SynthFile).usable_ids
+        found = str(usable)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        usable, found = 0, str(error)
+    if not 1 <= usable <= vocab_size:
+        raise CheckpointError([Problem(path, "usable_ids", f"a number of ids from 1 to vocab_size, {vocab_size}", found)])
+    return usable

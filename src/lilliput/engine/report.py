@@ -21,6 +21,12 @@ def peak_rss() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def in_short(engine: Engine) -> str:
+    """How a run was made, in one line."""
+    f = facts(engine)
+    return f"{f['checkpoint']}: {f['layers']} layers; {f['isa']}, {f['threads']} threads; {f['bytes_read'] / 1e9:.2f} GB read"
+
+
 def facts(engine: Engine) -> dict[str, Any]:
     """What must be known to repeat a run: versions, machine settings, the checkpoint."""
     from lilliput import __version__

@@ -52,7 +52,8 @@ class Session:
         self.engine.check_open()
         if len(self.ids) > self.engine.context:
             raise DoesNotFitError(
-                f"the session has {len(self.ids):,} tokens, and memory was planned for {self.engine.context:,}: open the model with a larger context"
+                f"the session has {len(self.ids):,} tokens, and memory was planned for {self.engine.context:,}: "
+                "open the model with a larger context"
             )
         if self._logits is None:
             pending = self.ids[self.state.position :]
@@ -75,6 +76,11 @@ class Session:
         """Write the session to one file, all or nothing."""
         self.state.check_whole()
         state_file.save(Path(path), self.state, self.engine.source.identity, pending=self.ids[self.state.position :], logits=self._logits)
+
+    @staticmethod
+    def positions(path: str | os.PathLike[str]) -> int:
+        """How many tokens the session saved at `path` holds."""
+        return state_file.positions(Path(path))
 
     @classmethod
     def load(cls, engine: Engine, path: str | os.PathLike[str]) -> Session:

@@ -31,7 +31,7 @@ class Source:
         self.layout = layout(self.config)
         self.tokenizer = Tokenizer.open(self.directory, whole.vocab_size)
         self.eos_ids = frozenset(eos_ids(self.directory, whole))
-        self.usable_ids = usable_ids(self.directory)
+        self.usable_ids = usable_ids(self.directory, whole.vocab_size)
         self.config_hash = hashlib.sha256((self.directory / "config.json").read_bytes()).hexdigest()
         self.identity = hashlib.sha256(f"{self.config_hash} {self.checkpoint.identity} {self.config.num_layers}".encode()).hexdigest()
 

@@ -277,8 +277,6 @@ class _Room:
         if left >= tape + (wider + enough) * slot:
             slots = min((left - tape) // slot - wider, self.all_experts) if slot else 0
             return _Split(0, tape, window + wider, slots)
-        if left >= tape and (enough + wider) * slot == 0:
-            return _Split(0, tape, window, 0)
         ring = min(self.enough_ring, left)
         left -= ring
         more = min(wider, left // slot) if slot else 0

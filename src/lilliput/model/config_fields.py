@@ -7,15 +7,14 @@ leave: whoever reads raises `ConfigError` if `problems` is not empty.
 from __future__ import annotations
 
 import json
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from lilliput.errors import ConfigError, Problem
+from lilliput.errors import ConfigError, InputError, Problem
+from lilliput.machine.small_files import read_small
 
-LARGEST_FILE = 16 * 1024 * 1024  # a released config.json has 8 KB
 LARGEST_SIZE = 2**31 - 1
 SMALLEST_NORMAL, LARGEST_FLOAT = 2.0**-126, (2.0 - 2.0**-23) * 2.0**127  # float32: what the engine computes with
 
@@ -24,21 +23,13 @@ Json = dict[str, Any]
 
 def read_bytes(path: Path, hint: str) -> bytes:
     """The whole of a small regular file; ConfigError names it if it is missing, unreadable or implausibly large."""
-
-    def refuse(needed: str, found: str) -> ConfigError:
-        return ConfigError([Problem(path, "", needed, found)], hint)
-
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise refuse("a regular file", "a directory" if stat.S_ISDIR(status.st_mode) else "something that is not a file")
-        if status.st_size > LARGEST_FILE:
-            raise refuse(f"at most {LARGEST_FILE:,} bytes", f"{status.st_size:,} bytes")
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise refuse("this file", "nothing") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise refuse("a readable file", getattr(error, "strerror", None) or str(error)) from None
+        raw = read_small(path)
+    except InputError as error:
+        raise ConfigError(error.problems, hint) from None
+    if raw is None:
+        raise ConfigError([Problem(path, "", "this file", "nothing")], hint)
+    return raw
 
 
 def parse_object(raw: bytes, file: object) -> Json:

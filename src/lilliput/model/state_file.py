@@ -60,6 +60,12 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
             out.write(_bytes(array))
 
 
+def positions(path: Path) -> int:
+    """How many tokens a saved session holds, from the header alone; what is wrong with the file is for `load` to say."""
+    entries = read_header(path).entries
+    return sum(entry.shape[0] for name, entry in entries.items() if name in ("ids", "pending") and entry.shape)
+
+
 class _About(msgspec.Struct):
     format: str
     checkpoint: str

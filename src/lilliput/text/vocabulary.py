@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lilliput.errors import Problem, TokenizerError
+from lilliput.errors import InputError, Problem, TokenizerError
+from lilliput.machine.small_files import LARGEST, read_small
 
 RANKS_FILE = "tiktoken.model"
 NAMES_FILE = "tokenizer_config.json"
+HINT = "If this is a download, `lilliput repair {}` fetches bad files again."
+LARGEST_RANKS = 64 * 1024 * 1024  # bytes; the released file has 3 MB
+MOST_ADDED = 65536  # the release has 256
 MOST_LISTED = 8
 MOST_QUOTED = 60
 
@@ -40,16 +44,13 @@ def read_vocabulary(directory: Path, vocab_size: int) -> Vocabulary | None:
     Raises TokenizerError with every problem of the two files.
     """
     problems: list[Problem] = []
-    raw = _read(directory / RANKS_FILE, problems)
+    raw = _read(directory / RANKS_FILE, LARGEST_RANKS, problems)
     if raw is None and not problems:
         return None
+    _check_number(directory / RANKS_FILE, raw or b"", vocab_size)
     ranks = _parse_ranks(directory / RANKS_FILE, raw, problems) if raw is not None else []
-    if len(ranks) > vocab_size:
-        problems.append(
-            Problem(directory / RANKS_FILE, "number of tokens", f"at most the {vocab_size} of vocab_size in config.json", str(len(ranks)))
-        )
     names: dict[int, str] = {}
-    raw = _read(directory / NAMES_FILE, problems)
+    raw = _read(directory / NAMES_FILE, LARGEST, problems)
     if raw is not None:
         names = _parse_names(directory / NAMES_FILE, raw, None if problems else range(len(ranks), vocab_size), problems)
     special: dict[str, int] = {}
@@ -61,20 +62,28 @@ def read_vocabulary(directory: Path, vocab_size: int) -> Vocabulary | None:
             )
         special[name] = token
     if problems:
-        raise TokenizerError(problems, f"If this is a download, `lilliput repair {directory}` fetches bad files again.")
+        raise TokenizerError(problems, HINT.format(directory))
     return Vocabulary((*ranks, *(name.encode() for name in special)), special)
 
 
-def _read(path: Path, problems: list[Problem]) -> bytes | None:
+def _check_number(path: Path, raw: bytes, vocab_size: int) -> None:
+    """Before a complaint is made for every line, and a name for every added token."""
+    lines = raw.count(b"\n") + (raw[-1:] not in (b"", b"\n"))
+    if lines > vocab_size:
+        problem = Problem(path, "number of tokens", f"at most the {vocab_size} of vocab_size in config.json", str(lines))
+        raise TokenizerError([problem], HINT.format(path.parent))
+    if vocab_size - lines > MOST_ADDED:
+        found = f"{lines}, which leaves {vocab_size - lines} of vocab_size in config.json"
+        raise TokenizerError([Problem(path, "number of tokens", f"all but {MOST_ADDED} added tokens", found)], HINT.format(path.parent))
+
+
+def _read(path: Path, most: int, problems: list[Problem]) -> bytes | None:
     """The file's bytes; None where it does not exist, or cannot be read (then with a problem)."""
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        if path.is_symlink():  # a hub snapshot whose blob was deleted is not a model without a tokenizer
-            problems.append(Problem(path, "", "a file", f"a link to {path.readlink()}, which does not exist"))
-    except OSError as error:
-        problems.append(Problem(path, "", "a readable file", error.strerror or str(error)))
-    return None
+        return read_small(path, most)
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
 
 
 def _parse_ranks(path: Path, raw: bytes, problems: list[Problem]) -> list[bytes]:
@@ -170,7 +179,7 @@ def _is_text(name: str) -> bool:
 
 
 def _quote(raw: bytes) -> str:
-    text = ascii(raw)[1:]  # without the b of a bytes literal
+    text = ascii(raw[: MOST_QUOTED + 1])[1:]  # without the b of a bytes literal
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}... ({len(raw)} bytes)"
 
 

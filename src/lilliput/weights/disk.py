@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,7 @@ class Disk:
         try:
             return self.reader.wait(ticket)
         except OSError as error:
-            hint = "it was truncated while in use" if error.errno in (errno.ENODATA, 0) else "check the disk"
-            raise LilliputError(f"{error.filename}: reading {what} failed: {error.strerror}; {hint} and start again") from error
+            raise LilliputError(f"{error.filename}: reading {what} failed: {error.strerror}; check the disk and start again") from error
 
     def stats(self) -> dict[str, Any]:
         return self.reader.stats()

@@ -231,7 +231,9 @@ class Tape:
             memory, view, at = self._ring_memory, self._ring_view, place
         ticket = self._disk.submit(self._files[spec.file], spec.offset, spec.nbytes, memory.address + at, urgent=False)
         skip = at + spec.offset - begin
-        self._flights.append(_Flight(index, ticket, self._delivered(index), view[skip : skip + spec.nbytes], pinned, self._wrapped or self._playing < index))
+        self._flights.append(
+            _Flight(index, ticket, self._delivered(index), view[skip : skip + spec.nbytes], pinned, self._wrapped or self._playing < index)
+        )
         return True
 
     def _drop_flights(self) -> None:
