@@ -146,10 +146,13 @@ def test_no_plan_exceeds_its_budget_and_every_refusal_has_numbers(
 ) -> None:
     prompt = data.draw(st.none() | st.integers(1, context))
     trunk, experts = data.draw(st.none() | st.integers(1, total)), data.draw(st.none() | st.integers(1, total))
+    plan, refusal = None, ""
     try:
         plan = make_plan(model, Budget(total, trunk, experts), batch=batch, context=context, prompt=prompt, rates=rates)
     except DoesNotFitError as error:
-        assert len(sizes_in(str(error))) >= 1 + (trunk is None and experts is None)
+        refusal = str(error)
+    if plan is None:
+        assert len(sizes_in(refusal)) >= 2 or "has no experts" in refusal
         return
     assert plan.total <= total
     assert all(line.nbytes >= 0 for line in plan.lines)
@@ -159,17 +162,17 @@ def test_no_plan_exceeds_its_budget_and_every_refusal_has_numbers(
     if plan.trunk_bytes_per_pass:
         assert plan.ring_bytes >= min(model.held_bytes + RING_PIECES * model.largest, model.tape_bytes)
     if model.slot_bytes:
-        assert WINDOW_LEAST <= plan.window_slots
+        assert plan.window_slots >= WINDOW_LEAST
         assert 0 <= plan.expert_slots <= model.moe_layers * model.config.moe.num_experts
         assert plan.expert_bytes_per_token >= 0
     assert 1 <= plan.chunk <= 512
     if trunk is not None:
         unused = trunk - plan.ring_bytes - plan.pin_bytes
-        assert 0 <= unused
+        assert unused >= 0
         assert unused < max(model.piece_bytes) or len(plan.pins) == len(model.piece_bytes)
     if experts is not None:
         unused = experts - (plan.expert_slots + plan.window_slots) * model.slot_bytes
-        assert 0 <= unused
+        assert unused >= 0
         assert unused < model.slot_bytes or plan.expert_bytes_per_token == 0
 
 

@@ -11,6 +11,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -47,7 +48,9 @@ def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
         kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError):
         return None
-    return kept.rates if abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
+    r = kept.rates
+    sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
+    return r if sound and abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
 
 
 def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
@@ -146,11 +149,10 @@ def _processor() -> str:
 def _keep(path: Path, rates: Rates) -> None:
     """For the next time; where the cache cannot be written the next time measures again."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
-        temporary.replace(path)
-    except OSError:
-        pass
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
