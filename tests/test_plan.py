@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lilliput.errors import DoesNotFitError
+from lilliput.machine import footprint
 from lilliput.machine.costs import Rates
 from lilliput.machine.demand import Demand, demand_of
 from lilliput.machine.memory import parse_size
@@ -51,6 +52,12 @@ def test_the_released_models_numbers_are_those_of_the_specification() -> None:
     assert line(plan, "expert window") == plan.window_slots * K3.slot_bytes
     assert line(plan, "ring") == plan.ring_bytes > KV_B
     assert plan.chunk == 512
+    config = K3.config
+    assert line(plan, "activations") == 512 * footprint.token_bytes(config)
+    assert line(plan, "kernel scratch") == footprint.scratch_bytes(config, 512, 2)
+    assert line(plan, "logits") >= 2 * 4 * 163_840
+    assert line(plan, "bookkeeping") == footprint.bookkeeping_bytes(config, len(K3.piece_bytes))
+    assert 8_000_000 <= line(plan, "allocator slack") <= 0.025 * 8 * GB
 
 
 def test_a_short_prompt_takes_journals_and_no_second_state() -> None:
@@ -114,6 +121,8 @@ def test_what_fits_as_a_whole_is_kept_as_a_whole(shape: str) -> None:
     plan = make_plan(model, Budget(8 * GB))
     assert plan.pins == frozenset(range(len(model.piece_bytes)))
     assert (plan.trunk_bytes_per_pass, plan.expert_bytes_per_token, plan.ring_bytes) == (0, 0, 0)
+    given = make_plan(model, Budget(8 * GB, trunk=model.tape_bytes, experts=GB))
+    assert (given.ring_bytes, given.pin_bytes, given.trunk_bytes_per_pass) == (0, model.tape_bytes, 0)
     assert plan.expert_slots == model.moe_layers * model.config.moe.num_experts
     assert plan.total < 8 * GB
 

@@ -125,7 +125,7 @@ def result_bytes(config: Config, rows: int) -> int:
     return 2 * rows * F32 * config.vocab_size + sampling
 
 
-PIECE_OBJECTS = 600  # bytes of Python objects per piece: its place, its view, its turn
+PIECE_OBJECTS = 500  # bytes of Python objects per piece: its place, its view, its turn
 
 
 def bookkeeping_bytes(config: Config, pieces: int) -> int:

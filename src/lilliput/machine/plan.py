@@ -27,8 +27,8 @@ MOST_CHUNK = 512  # prompt tokens per pass: more gain little, for by then every 
 RING_PIECES = 4  # beside the one that is held: one multiplied, the others on their way
 RING_ENOUGH, RING_MOST = 40, 120  # pieces of usual size: a prototype with 176 MB kept the disk busy, fast disks get more
 WINDOW_LEAST, WINDOW_ENOUGH = 2, 8  # experts in flight or waiting for their turn: two keep going, eight keep a disk's queue full
-SLACK_SHARE = 1 / 16  # of what malloc hands out: pages between blocks, blocks freed and not returned
-SLACK_LEAST, SLACK_MOST = 16_000_000, 0.025  # bytes; share of the budget
+SLACK_SHARE = 1 / 16  # of what comes and goes with every pass: pages between blocks, blocks freed and not returned
+SLACK_LEAST, SLACK_MOST = 8_000_000, 0.025  # bytes; share of the budget
 ROUND = 10_000_000  # budgets are recommended in whole multiples
 
 
@@ -145,18 +145,22 @@ class _Task:
         each_token = footprint.token_bytes(config)
         each = "" if batch == 1 else f"{batch} sequences, "
         kept = "a second state" if change > min(chunk, JOURNAL_TOKENS) * journal + (batch - 1) * journal else "journals"
-        allocated = [
-            Line("recurrent states", states, f"{each}{format_size(states // batch)} each" if batch > 1 else "one sequence"),
-            Line("latents", latents, f"{each}{self.context:,} positions, in blocks of {BLOCK}"),
+        in_a_pass = [
             Line("pass in flight", change, f"{kept}, for up to {chunk} prompt tokens" if chunk > 1 else "journals"),
             Line("activations", tokens * each_token, f"{tokens} tokens of {each_token:,} bytes"),
             Line("logits", footprint.result_bytes(config, chunk if self.all_logits else batch), "with sampling"),
-            Line("kernel scratch", footprint.scratch_bytes(config, tokens, self.demand.threads), f"{self.demand.threads} threads"),
         ]
-        allocated.append(Line("bookkeeping", footprint.bookkeeping_bytes(config, len(self.demand.piece_bytes)), "of tape and experts"))
-        slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in allocated), SLACK_MOST * self.total))
+        slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in in_a_pass), SLACK_MOST * self.total))
         base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
-        return [base, *allocated, Line("allocator slack", slack, "safety margin")]
+        return [
+            base,
+            Line("recurrent states", states, f"{each}{format_size(states // batch)} each" if batch > 1 else "one sequence"),
+            Line("latents", latents, f"{each}{self.context:,} positions, in blocks of {BLOCK}"),
+            *in_a_pass,
+            Line("kernel scratch", footprint.scratch_bytes(config, tokens, self.demand.threads), f"{self.demand.threads} threads"),
+            Line("bookkeeping", footprint.bookkeeping_bytes(config, len(self.demand.piece_bytes)), "of tape and experts"),
+            Line("allocator slack", slack, "safety margin"),
+        ]
 
 
 class _Room:
@@ -184,7 +188,7 @@ class _Room:
         task, demand = self.task, self.task.demand
         pins = spread(demand.piece_bytes, split.pins)
         pin_bytes = sum(demand.piece_bytes[i] for i in pins)
-        ring = 0 if len(pins) == len(demand.piece_bytes) else split.ring
+        ring = split.ring
         cost = self.cost
         unpinned = sum(nbytes for i, nbytes in enumerate(demand.reads) if i not in pins)
         lines = [*self.lines, Line("ring", ring, f"of which {format_size(demand.held_bytes)} for one kv_b" if ring else "all is pinned")]
