@@ -25,6 +25,7 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
     "synth": "synth",
     "pack": "pack",
     "verify": "pack",
+    "plan": "plan",
     "bench": "bench",
     "simulate": "simulate",
 }

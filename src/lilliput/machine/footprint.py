@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from lilliput.model.config import Config
 from lilliput.model.state import JOURNAL_TOKENS, State
+from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 F32 = 4
 TOKEN_CHUNK = 48  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
 LANES = 16
 PADDING = 128  # columns a kernel pads rows to
 BLOCK_POSITIONS = 128
+HELD_RESULTS = 4  # of experts that landed early (weights/experts.py)
 
 
 def kda_state_bytes(config: Config) -> int:
@@ -80,7 +82,8 @@ def _moe(config: Config) -> int:
     latent = moe.latent_size or d
     shared = 2 * moe.num_shared_experts * moe.intermediate_size + d if moe.num_shared_experts else 0
     # router, choices, latent input; then the shared MLP at work, or its result beside the sum, its norm and the last product
-    return moe.num_experts + 4 * moe.top_k + latent + max(shared, d + 2 * latent + d)
+    # (four experts' results may wait for their turn, each for all tokens at worst)
+    return moe.num_experts + 4 * moe.top_k + latent + max(shared, d + latent + max(HELD_RESULTS * latent, latent + d))
 
 
 def scratch_bytes(config: Config, tokens: int, threads: int) -> int:
@@ -122,13 +125,20 @@ def result_bytes(config: Config, rows: int) -> int:
     return 2 * rows * F32 * config.vocab_size + sampling
 
 
-def policy_bytes(config: Config) -> int:
-    """Bookkeeping of the expert cache: three rates, a score and a mark per expert, and its queues."""
+PIECE_OBJECTS = 500  # bytes of Python objects per piece: its place, its view, its turn
+
+
+def bookkeeping_bytes(config: Config, pieces: int) -> int:
+    """What tape and expert cache keep about their contents: three rates, a score and a mark per expert; objects per piece."""
     layers = sum(config.is_moe(i) for i in range(config.num_layers))
-    return layers * config.moe.num_experts * (4 * 8 + 1)
+    return layers * config.moe.num_experts * (4 * 8 + 1) + pieces * PIECE_OBJECTS + mixer_bytes(config)
 
 
-def resident_bytes(config: Config, trunk_values: int) -> int:
-    """The `trunk_values` float32 numbers that stay in memory, and the mixers' weights made of them."""
-    mixers = 0 if config.attn_res_block_size is None else (2 * config.num_layers + 1) * config.hidden_size
-    return F32 * (trunk_values + mixers)
+def mixer_bytes(config: Config) -> int:
+    """The depth mixers' weights, made of two resident vectors each."""
+    return 0 if config.attn_res_block_size is None else F32 * (2 * config.num_layers + 1) * config.hidden_size
+
+
+def resident_bytes(layout: Layout) -> int:
+    """Everything of the trunk that is neither on the tape nor in the embedding, as float32."""
+    return F32 * sum(t.parameters for t in layout.trunk if not t.is_matrix and t.name not in (EMBEDDING, HEAD))

@@ -40,12 +40,12 @@ def settle(budget: Budget, free: Free, own: int) -> Budget:
 
 def refuse_overdraft(plan: Plan, free: Free, own: int) -> None:
     """Raises DoesNotFitError when the machine cannot give what the plan takes; `own` as in `settle`."""
-    short = plan.total - own - free.nbytes
-    if short > 0:
+    there = free.nbytes + own
+    if plan.total > there:
         raise DoesNotFitError(
-            f"{plan.source} {format_size(plan.budget)}: the plan takes {format_size(plan.total)}, and only {format_size(free.nbytes + own)} "
-            f"can be had ({free.name}): short of {format_size(short)}; use --memory {format_size(_down(free.nbytes + own))} or less, or "
-            "end what uses the memory"
+            f"{plan.source} {format_size(plan.budget)}: the plan takes {format_size(plan.total)}, and only {format_size(there)} can be had "
+            f"({free.name}): short of {format_size(plan.total - there)}; use --memory {format_size(_down(there))} or less, or end what "
+            "uses the memory"
         )
 
 
@@ -58,17 +58,15 @@ def _down(nbytes: int) -> int:
 def step_back(slots: int, planned: int, slot_bytes: int, free: int, pressure: Pressure | None) -> int:
     """How many experts the cache should hold now, of `planned`, when it holds `slots` and `free` bytes are left to the machine.
 
-    It gives back what is missing to the headroom, and an eighth when tasks stall for want of memory; it grows again, an eighth of
-    the plan at a time, once twice the headroom would still be free afterwards and nobody waits. Pure; asked between passes.
+    It gives back what is missing to the headroom, and an eighth when tasks stall for want of memory. It grows again, an eighth of the
+    plan at a time, while nobody waits and twice the headroom would still be free afterwards. Pure; asked between passes.
     """
     step = max(planned // STEP, 1)
-    # What the machine has for others, measured against the plan: the more the cache has given back, the more there is.
-    reserve = headroom(free + slots * slot_bytes)
-    if pressure is not None and pressure.full >= STALLED:
-        slots = max(slots - step, 0)
-        free += step * slot_bytes
-    if free < reserve:
-        return max(slots - -(-(reserve - free) // slot_bytes), 0)
+    reserve = headroom(free + slots * slot_bytes)  # of what others have and could have
+    stalled = pressure is not None and pressure.full >= STALLED
+    missing = max(-(-(reserve - free) // slot_bytes), step if stalled else 0)
+    if missing > 0:
+        return max(slots - missing, 0)
     calm = pressure is None or pressure.some == 0
     if slots < planned and calm and free - step * slot_bytes >= 2 * reserve:
         return min(slots + step, planned)

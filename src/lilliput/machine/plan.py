@@ -11,6 +11,7 @@ Pure: no allocation, no files, no clock.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -24,9 +25,10 @@ from lilliput.model.state import BLOCK, JOURNAL_TOKENS
 
 MOST_CHUNK = 512  # prompt tokens per pass: more gain little, for by then every expert is read in every pass
 RING_PIECES = 4  # beside the one that is held: one multiplied, the others on their way
+RING_ENOUGH, RING_MOST = 40, 120  # pieces of usual size: a prototype with 176 MB kept the disk busy, fast disks get more
 WINDOW_LEAST, WINDOW_ENOUGH = 2, 8  # experts in flight or waiting for their turn: two keep going, eight keep a disk's queue full
-SLACK_SHARE = 1 / 16  # of what malloc hands out: pages between blocks, blocks freed and not returned
-SLACK_LEAST, SLACK_MOST = 16_000_000, 0.025  # bytes; share of the budget
+SLACK_SHARE = 1 / 16  # of what comes and goes with every pass: pages between blocks, blocks freed and not returned
+SLACK_LEAST, SLACK_MOST = 8_000_000, 0.025  # bytes; share of the budget
 ROUND = 10_000_000  # budgets are recommended in whole multiples
 
 
@@ -140,21 +142,25 @@ class _Task:
         change = footprint.change_bytes(config, chunk) + (batch - 1) * journal
         states = batch * footprint.kda_state_bytes(config)
         latents = batch * footprint.latent_bytes(config, self.context)
+        each_token = footprint.token_bytes(config)
         each = "" if batch == 1 else f"{batch} sequences, "
         kept = "a second state" if change > min(chunk, JOURNAL_TOKENS) * journal + (batch - 1) * journal else "journals"
-        allocated = [
+        in_a_pass = [
+            Line("pass in flight", change, f"{kept}, for up to {chunk} prompt tokens" if chunk > 1 else "journals"),
+            Line("activations", tokens * each_token, f"{tokens} tokens of {each_token:,} bytes"),
+            Line("logits", footprint.result_bytes(config, chunk if self.all_logits else batch), "with sampling"),
+        ]
+        slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in in_a_pass), SLACK_MOST * self.total))
+        base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
+        return [
+            base,
             Line("recurrent states", states, f"{each}{format_size(states // batch)} each" if batch > 1 else "one sequence"),
             Line("latents", latents, f"{each}{self.context:,} positions, in blocks of {BLOCK}"),
-            Line("pass in flight", change, f"{kept}, for up to {chunk} prompt tokens" if chunk > 1 else "journals"),
-            Line("activations", tokens * footprint.token_bytes(config), f"{tokens} tokens of {footprint.token_bytes(config):,} bytes"),
-            Line("logits", footprint.result_bytes(config, chunk if self.all_logits else batch), "with sampling"),
+            *in_a_pass,
             Line("kernel scratch", footprint.scratch_bytes(config, tokens, self.demand.threads), f"{self.demand.threads} threads"),
+            Line("bookkeeping", footprint.bookkeeping_bytes(config, len(self.demand.piece_bytes)), "of tape and experts"),
+            Line("allocator slack", slack, "safety margin"),
         ]
-        if self.demand.slot_bytes:
-            allocated.append(Line("expert bookkeeping", footprint.policy_bytes(config)))
-        slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in allocated), SLACK_MOST * self.total))
-        base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
-        return [base, *allocated, Line("allocator slack", slack, "safety margin")]
 
 
 class _Room:
@@ -164,15 +170,17 @@ class _Room:
         demand = task.demand
         self.task, self.chunk = task, chunk
         self.lines = task.fixed(chunk)
-        self.least_ring = min(demand.held_bytes + RING_PIECES * max(demand.piece_bytes, default=0), demand.tape_bytes)
+        self.least_ring = min(demand.held_bytes + RING_PIECES * demand.largest, demand.tape_bytes)
         self.all_experts = demand.moe_layers * demand.config.moe.num_experts if demand.slot_bytes else 0
         self.least_window = min(WINDOW_LEAST, self.all_experts)
         self.least = sum(line.nbytes for line in self.lines) + self.least_ring + self.least_window * demand.slot_bytes
         self.short = self.least - task.total
         self.cost = task.cost(task.batch)
-        # Two layers' arithmetic long at the disk's speed: while one layer's experts are computed the disk fills it.
-        seconds = 2 * (self.cost.trunk_seconds + self.cost.expert_seconds) / demand.config.num_layers
-        self.enough_ring = max(self.least_ring, demand.held_bytes + int(seconds * task.rates.disk_bytes_per_s))
+        # A layer's arithmetic long at the disk's speed: while its experts are computed the disk fills the ring.
+        seconds = (self.cost.trunk_seconds + self.cost.expert_seconds) / demand.config.num_layers
+        usual = demand.tape_bytes // max(len(demand.piece_bytes), 1)
+        ahead = min(max(int(seconds * task.rates.disk_bytes_per_s), RING_ENOUGH * usual), RING_MOST * usual)
+        self.enough_ring = min(max(self.least_ring, demand.held_bytes + ahead), demand.tape_bytes)
         self.wider = min(WINDOW_ENOUGH, self.all_experts) - self.least_window
         self.short_of_ease = self.short + self.enough_ring - self.least_ring + self.wider * demand.slot_bytes
 
@@ -180,9 +188,9 @@ class _Room:
         task, demand = self.task, self.task.demand
         pins = spread(demand.piece_bytes, split.pins)
         pin_bytes = sum(demand.piece_bytes[i] for i in pins)
-        ring = 0 if len(pins) == len(demand.piece_bytes) else split.ring
+        ring = split.ring
         cost = self.cost
-        unpinned = demand.tape_bytes - pin_bytes
+        unpinned = sum(nbytes for i, nbytes in enumerate(demand.reads) if i not in pins)
         lines = [*self.lines, Line("ring", ring, f"of which {format_size(demand.held_bytes)} for one kv_b" if ring else "all is pinned")]
         if demand.slot_bytes:
             lines.append(Line("expert window", split.window * demand.slot_bytes, f"{split.window} experts in flight"))
@@ -273,17 +281,17 @@ class _Room:
         if left >= tape + (wider + enough) * slot:
             slots = min((left - tape) // slot - wider, self.all_experts) if slot else 0
             return _Split(0, tape, window + wider, slots)
-        if left >= tape and (enough + wider) * slot == 0:
-            return _Split(0, tape, window, 0)
         ring = min(self.enough_ring, left)
         left -= ring
-        if slot:
-            more = min(wider, left // slot)
-            window, left = window + more, left - more * slot
+        more = min(wider, left // slot) if slot else 0
+        window, left = window + more, left - more * slot
+        if more < wider:  # no pins yet: they would have to go again for the next expert in flight
+            return _Split(min(ring + left, tape), 0, window, 0)
         pins = min(left, max(tape - int(cost.hidden_bytes), 0))
         slots = min((left - pins) // slot, enough) if slot else 0
-        pins += left - pins - slots * slot
-        return _Split(ring, min(pins, tape), window, slots)
+        if slots == enough:
+            pins = min(left - slots * slot, tape)
+        return _Split(ring, pins, window, slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,11 +321,10 @@ def _does_not_fit(room: _Room, budget: Budget) -> DoesNotFitError:
     advice = [f"--memory {_up(least)}"]
     if task.batch > 1 and _Room(replace(task, batch=1), 1).short <= 0:
         advice.append("fewer sequences at a time")
-    per_block = footprint.latent_bytes(task.demand.config, BLOCK) * task.batch
-    blocks = -(-room.short * 17 // 16 // per_block) if per_block else 0
-    shorter = (-(-task.context // BLOCK) - blocks) * BLOCK
-    if per_block and shorter > 0 and _Room(replace(task, context=shorter), 1).short <= 0:
-        advice.append(f"a context of {shorter:,} tokens")
+    blocks = range(1, -(-task.context // BLOCK))
+    fitting = bisect_right(blocks, 0, key=lambda n: _Room(replace(task, context=n * BLOCK), 1).short)
+    if fitting:
+        advice.append(f"a context of {fitting * BLOCK:,} tokens")
     sequences = f"{task.batch} sequences of {task.context:,} tokens" if task.batch > 1 else f"a context of {task.context:,} tokens"
     return DoesNotFitError(
         f"{budget.source} {format_size(task.total)} is not enough for {sequences}: needed at least {_up(least, 1000)}, "

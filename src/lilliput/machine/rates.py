@@ -11,9 +11,9 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
 
 import msgspec
 import numpy as np
@@ -48,7 +48,9 @@ def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
         kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError):
         return None
-    return kept.rates if abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
+    r = kept.rates
+    sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
+    return r if sound and abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
 
 
 def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
@@ -60,15 +62,12 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
     kernels = f"kernels measured ({_core.isa()}, {_core.threads()} threads)"
     rates = replace(ASSUMED, trunk_bytes_per_s=trunk, expert_bytes_per_s=_experts(), more_tokens=more)
     try:
-        speed = disk_speed(files)
+        measured = disk_speed(files)
     except (LilliputError, OSError) as error:
-        # The first clause says what is the matter; the rest is advice for `bench disk`.
-        why = str(error).split("; ")[0].split(": needed", 1)
-        reason = f"needed{why[1]}" if len(why) > 1 else why[0]
-        return replace(
-            rates, source=f"{kernels}; disk assumed at {format_size(int(rates.disk_bytes_per_s))}/s, for it could not be measured: {reason}"
-        )
-    rates = replace(rates, disk_bytes_per_s=speed, source=f"{kernels}, disk measured past the page cache")
+        reason = "the files are sparse" if "is sparse" in str(error) else str(error).split(" (")[0].split(": less would")[0]
+        speed = format_size(int(rates.disk_bytes_per_s))
+        return replace(rates, source=f"{kernels}; disk assumed to deliver {speed}/s, because it could not be measured ({reason})")
+    rates = replace(rates, disk_bytes_per_s=measured, source=f"{kernels}, disk measured past the page cache")
     _keep(_place(files, kind), rates)
     return rates
 
@@ -88,7 +87,7 @@ def _trunk(kind: str) -> tuple[float, float]:
     rows = BUFFER // (2 * COLUMNS) // 4 * 4
     bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, (rows, COLUMNS), np.uint16)  # small ordinary numbers
     weights = bf16.view(np.uint8).ravel()
-    multiply = _core.matmul_bf16
+    multiply: Callable[..., None] = _core.matmul_bf16
     if kind == "k12":
         counts = np.zeros(256, np.int64)
         _core.k12_histogram(counts, weights)
@@ -97,7 +96,7 @@ def _trunk(kind: str) -> tuple[float, float]:
     seconds = []
     for tokens in (1, TOKENS):
         x, y = np.ones((tokens, COLUMNS), np.float32), np.empty((tokens, rows), np.float32)
-        seconds.append(_median_seconds(lambda x=x, y=y: multiply(y, x, weights, rows)))  # type: ignore[misc]
+        seconds.append(_best_seconds(lambda x=x, y=y: multiply(y, x, weights, rows)))  # type: ignore[misc]
     return weights.nbytes / seconds[0], max(seconds[1] / seconds[0] - 1, 0.0) / (TOKENS - 1)
 
 
@@ -119,17 +118,18 @@ def _experts() -> float:
         index = (index + 1) % len(parts)
         _core.expert(y, x, row, weight, parts[index], WIDTH, LATENT, 4.0, 25.0)
 
-    return sum(p.nbytes for p in parts[0]) / _median_seconds(run)
+    return sum(p.nbytes for p in parts[0]) / _best_seconds(run)
 
 
-def _median_seconds(run: Callable[[], None], clock: Clock = time.perf_counter) -> float:
+def _best_seconds(run: Callable[[], None], clock: Clock = time.perf_counter) -> float:
+    """Of at least three runs: other processes only make it longer, and what is found is kept for weeks."""
     run()
     times: list[float] = []
     while sum(times) < SECONDS or len(times) < 3:
         began = clock()
         run()
         times.append(clock() - began)
-    return median(times)
+    return min(times)
 
 
 def _place(files: Sequence[Path], kind: str) -> Path:
@@ -149,11 +149,10 @@ def _processor() -> str:
 def _keep(path: Path, rates: Rates) -> None:
     """For the next time; where the cache cannot be written the next time measures again."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
-        temporary.replace(path)
-    except OSError:
-        pass
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

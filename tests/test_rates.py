@@ -1,0 +1,108 @@
+"""Measured speeds: kept for the machine and device, honest where the disk could not be asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lilliput.errors import LilliputError, UsageError
+from lilliput.machine import rates
+from lilliput.machine.costs import ASSUMED
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "SECONDS", 0.0)
+    monkeypatch.setattr(rates, "BUFFER", 2_000_000)
+    monkeypatch.setattr(rates, "WIDTH", 96)
+    monkeypatch.setattr(rates, "LATENT", 64)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    for name, size in (("small", 10), ("large", 1000)):
+        (tmp_path / name).write_bytes(bytes(size))
+    return [tmp_path / "small", tmp_path / "large"]
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, gb_per_s: float | Exception) -> list[Path]:
+    """What the disk's measurement says; the list gathers what was asked."""
+    asked: list[Path] = []
+
+    def measure(path: Path, **options: Any) -> list[dict[str, Any]]:
+        asked.append(path)
+        if isinstance(gb_per_s, Exception):
+            raise gb_per_s
+        return [{"shapes": [{"gb_per_s": {"median": gb_per_s}}]}]
+
+    monkeypatch.setattr(rates, "measure_disk", measure)
+    return asked
+
+
+def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answer(monkeypatch, 2.75)
+    assert rates.known_rates(files, "bf16") is None
+    found = rates.measure_rates(files, "bf16")
+    assert found.disk_bytes_per_s == 2.75e9
+    assert asked == [files[1].parent]
+    assert found.trunk_bytes_per_s > 0
+    assert found.expert_bytes_per_s > 0
+    assert found.more_tokens >= 0
+    assert "measured" in found.source
+    assert "assumed" not in found.source
+    assert rates.known_rates(files, "bf16") == found
+    assert rates.known_rates(files, "k12") is None
+    assert rates.measure_rates(files, "k12") == rates.known_rates(files, "k12")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError(
+            "/x: needed 1,000,000,000 bytes of data in files of 64,000,000 or more, found 0 (a is sparse (1 of 2 bytes on disk)): less"
+        ),
+        LilliputError("/x: only 5 of 9 bytes read came from a disk, the rest from memory: that is not the disk's speed; try others"),
+        OSError(5, "Input/output error"),
+    ],
+)
+def test_a_disk_that_does_not_answer_is_assumed_and_said_to_be(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    answer(monkeypatch, error)
+    found = rates.measure_rates(files)
+    assert found.disk_bytes_per_s == ASSUMED.disk_bytes_per_s
+    assert "disk assumed to deliver 2.5GB/s, because it could not be measured (" in found.source
+    assert rates.known_rates(files, "bf16") is None
+
+
+def test_a_real_sparse_file_is_not_taken_for_a_disk(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert "the files are sparse" in rates.measure_rates([tmp_path / "model.safetensors"]).source
+
+
+def test_old_and_damaged_notes_are_not_believed(files: list[Path], monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    answer(monkeypatch, 1.0)
+    rates.measure_rates(files)
+    (kept,) = cache.glob("rates-*.json")
+    note = json.loads(kept.read_bytes())
+    kept.write_text(json.dumps(note | {"when": note["when"] - 31 * 86400}))
+    assert rates.known_rates(files, "bf16") is None
+    for damaged in ("", "{", json.dumps({"when": 1}), json.dumps(note | {"rates": {"disk_bytes_per_s": "fast"}})):
+        kept.write_text(damaged)
+        assert rates.known_rates(files, "bf16") is None
+    kept.write_text(json.dumps(note | {"rates": note["rates"] | {"disk_bytes_per_s": 0.0}}))
+    assert rates.known_rates(files, "bf16") is None
+
+
+def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer(monkeypatch, 1.0)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "file" / "cache"))
+    assert rates.measure_rates(files).disk_bytes_per_s == 1e9
+    assert rates.known_rates(files, "bf16") is None
