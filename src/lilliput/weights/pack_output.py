@@ -73,6 +73,7 @@ class Output:
     def __init__(self, directory: Path, head: Head) -> None:
         self.directory = directory
         self.tape = directory / (TAPE + PARTIAL)
+        self.parameters = head.parameters
         self._head = _line(msgspec.json.encode(head))
         self.entries: list[Entry] = []
         self.size = 0  # of what the entries say
