@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import random
@@ -22,7 +23,7 @@ from lilliput.machine import durable
 from lilliput.weights import direct, feed
 from lilliput.weights import pack as packing
 from lilliput.weights.pack import pack
-from lilliput.weights.packed import Packed
+from lilliput.weights.packed import open_packed
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -87,7 +88,7 @@ def test_three_quarters_of_the_bytes(mini: Path, tmp_path: Path) -> None:
     """Matrices of the release have whole tiles (columns a multiple of 128, rows of 4) and are wide; so are most of `mini`."""
     source = source_of(mini)
     summary = pack(source, tmp_path / "p", threads=2)
-    packed = packing_opened(tmp_path / "p")
+    packed = open_packed(tmp_path / "p")
     alike = [p for p in packed.pieces if p.columns % 128 == 0 and p.columns >= 1024 and p.rows >= 64]
     share = sum(p.nbytes for p in alike) / sum(2 * p.rows * p.columns for p in alike)
     assert share <= 0.751
@@ -99,12 +100,6 @@ def test_three_quarters_of_the_bytes(mini: Path, tmp_path: Path) -> None:
         decoded = _core.k12_decode(rows, piece.rows, piece.columns) if piece.kind == "k12" else rows
         expected = stored_rows(mini, piece.name)[piece.row : piece.row + piece.rows]
         assert decoded.tobytes() == expected.tobytes(), piece.name
-
-
-def packing_opened(directory: Path) -> Packed:
-    from lilliput.weights.packed import open_packed
-
-    return open_packed(directory)
 
 
 def test_a_matrix_that_would_not_become_smaller_stays_as_it_is(tmp_path: Path) -> None:
@@ -153,8 +148,6 @@ def test_direct_reading_refused_is_no_fault(tiny_synth: Path, tmp_path: Path, mo
     refused: list[int] = []
 
     def refuse(fd: int, buffers: list[memoryview], offset: int) -> int:
-        import fcntl
-
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
             refused.append(fd)
             raise OSError(22, "Invalid argument")
@@ -181,11 +174,11 @@ def test_a_shard_cut_off_while_it_is_read(tmp_path: Path) -> None:
     os.truncate(shard, shard.stat().st_size // 2)
     with pytest.raises(LilliputError, match=r"needed [\d,]+ bytes, found [\d,]+: it was replaced while in use"):
         pack(source, tmp_path / "p", threads=2)
-    monkey = direct.DirectFile(shard, shard.stat().st_size)
+    file = direct.DirectFile(shard, shard.stat().st_size)
     os.truncate(shard, 100)
     with pytest.raises(LilliputError, match=r"model-.*found the end of the file at 100: it was truncated"):
-        monkey.read(50, 8192, direct.memory(direct.room(8192)))
-    monkey.close()
+        file.read(50, 8192, direct.memory(direct.room(8192)))
+    file.close()
 
 
 def test_a_piece_that_does_not_decode_to_itself_ends_it(tiny_synth: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +206,7 @@ def test_a_tape_of_holes_takes_no_room_and_is_not_read(tmp_path: Path) -> None:
     assert summary["bytes_bf16"] > 10_000_000
     assert summary["bytes_on_disk"] == 0
     assert summary["bytes_read"] <= 4 * 2**20  # the matrices that share a block with a header
-    assert_same_weights(packing_opened(tmp_path / "p"), model, tape_names(model))
+    assert_same_weights(open_packed(tmp_path / "p"), model, tape_names(model))
 
 
 def test_only_what_is_real_takes_room(tmp_path: Path) -> None:
