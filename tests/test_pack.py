@@ -7,6 +7,8 @@ import hashlib
 import os
 import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +25,9 @@ from lilliput.machine import durable
 from lilliput.weights import direct, feed
 from lilliput.weights import pack as packing
 from lilliput.weights.pack import pack
+from lilliput.weights.pack_matrix import fits, tape_matrices
 from lilliput.weights.packed import open_packed
+from lilliput.weights.pieces import PIECE_BYTES
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -142,6 +146,20 @@ def test_what_does_not_fit_in_memory_is_read_twice_and_nothing_else(tiny_synth: 
     assert tape < twice["bytes_read"] < 2 * tape  # some matrices are a single piece
 
 
+def test_memory_stays_small(mini: Path, tmp_path: Path) -> None:
+    """Interpreter and libraries 40 MB, the ring 184 MB, three pieces per thread."""
+    program = (
+        "import resource, sys; from lilliput.cli.main import run; "
+        f"code = run(['pack', {str(mini)!r}, '-o', {str(tmp_path / 'p')!r}, '-t', '2', '-q']); "
+        "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    out = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True).stdout
+    code, peak = map(int, out.split())
+    assert code == 0
+    assert peak * (1 if sys.platform == "darwin" else 1024) < 270_000_000
+
+
 def test_direct_reading_refused_is_no_fault(tiny_synth: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed_from(tiny_synth, tmp_path / "a", piece_bytes=SMALL)
     read = os.preadv
@@ -235,7 +253,10 @@ def test_file_systems_that_know_no_holes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_full_size_packs_into_little_disk(k3_sparse: Path, tmp_path: Path) -> None:
-    summary = pack(source_of(k3_sparse), tmp_path / "p", threads=2)
+    source = source_of(k3_sparse)
+    twice = [m for m in tape_matrices(source.checkpoint, source.layout, PIECE_BYTES) if not fits(m, packing.MEMORY)]
+    assert sum(m.nbytes for m in twice) == 3 * 33792 * 7168 * 2 + 163840 * 7168 * 2  # layer 0's MLP and the head: 3.4 %
+    summary = pack(source, tmp_path / "p", threads=2)
     assert summary["bytes_bf16"] == 111_107_440_640
     assert summary["ratio"] <= 0.751
     assert summary["bytes_on_disk"] < 800_000_000

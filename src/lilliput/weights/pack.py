@@ -26,7 +26,7 @@ from lilliput.weights.feed import Extent, Feed, Item
 from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import JOURNAL, MANIFEST, TAPE, Contents, Owner, PackedMatrix, Parameters, aligned, read_manifest
 from lilliput.weights.pack_encode import Encoded, Encoder
-from lilliput.weights.pack_matrix import Counts, Matrix, Storage, estimate, histogram, storage, tape_matrices
+from lilliput.weights.pack_matrix import Counts, Matrix, Storage, estimate, fits, histogram, storage, tape_matrices
 from lilliput.weights.pack_output import Output, journal_head
 from lilliput.weights.packed import differences, shards_of
 from lilliput.weights.pieces import PIECE_BYTES
@@ -111,7 +111,6 @@ class _Packer:
     ) -> None:
         largest = max(room(extent.nbytes) for m in matrices for extent in m.extents)
         self._memory = max(memory, 2 * largest)
-        self._largest = largest
         self._matrices, self._files, self._output, self._forced, self._progress = matrices, files, output, forced, progress
         self._threads = threads
         self._encoder = Encoder(output.parameters.piece_bytes * 4 // 5)
@@ -151,27 +150,23 @@ class _Packer:
         """All that will be read, in order; `number` 1 asks for a histogram."""
         for matrix, skip in self._work():
             yield from (replace(extent, number=1) for extent in matrix.extents)
-            if not self._fits(matrix):
+            if not fits(matrix, self._memory):
                 yield from matrix.extents[skip:]
 
-    def _fits(self, matrix: Matrix) -> bool:
-        """Whether all of its pieces can wait in memory for the histogram of the whole; the largest may be lost at the ring's end."""
-        return sum(room(extent.nbytes) for extent in matrix.extents) + self._largest <= self._memory
-
     def _pack(self, matrix: Matrix, skip: int) -> None:
-        fits = self._fits(matrix)
+        stays = fits(matrix, self._memory)
         counts = np.zeros(256, np.int64)
         waiting: deque[Item[Counts | None]] = deque()
         for number, extent in enumerate(matrix.extents):
             item = self._next()
             counts += _counts_of(item, extent)
-            if fits and number >= skip:
+            if stays and number >= skip:
                 waiting.append(item)
             else:
                 self._feed.release(item)
         how = storage(matrix, counts, forced=self._forced)
         for _, rows in matrix.rows_of[skip:]:
-            item = waiting.popleft() if fits else self._next()
+            item = waiting.popleft() if stays else self._next()
             self._pending.append((item, self._workers.submit(self._encode, matrix, rows, how, item)))
             if len(self._pending) > self._threads:
                 self._write_oldest()
