@@ -33,7 +33,11 @@ def main() -> None:
     config = the("model.config.read_config")(directory)
     layout = the("model.layout.layout")(config)
     checkpoint = the("weights.checkpoint.Checkpoint").open(directory, layout, cache=False)
-    model = the("model.model.Model")(config, the("weights.weights.Weights")(checkpoint, layout, resident=True))
+    specs = the("weights.pieces.in_place")(checkpoint.tensors, layout)
+    weights = the("weights.weights.Weights")(checkpoint, layout)
+    in_memory = the("weights.weights.Storage")(frozenset(range(len(specs))), 0, expert_slots=0, window=1)
+    weights.allocate(in_memory, specs, list(zip(checkpoint.files, checkpoint.sizes, strict=True)))
+    model = the("model.model.Model")(config, weights)
     state, logits = the("model.state.State")(config), []
     for start, end in zip((0, *CUTS), (*CUTS, len(ids)), strict=True):
         span = the("model.batch.Span")(state, ids[start:end], range(end - start))

@@ -223,3 +223,28 @@ def test_wrong_arguments_are_named() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_encoding_into_an_array_writes_all_or_nothing() -> None:
+    w = random_weights(6, 200)
+    table = np.frombuffer(table_of(w), np.uint8)
+    piece = encode(w, 6, 200)
+    for room in (0, piece.size - 1):
+        small = np.full(room, 7, np.uint8)
+        assert _core.k12_encode_into(small, w, 6, 200, table) == piece.size
+        assert (small == 7).all()
+    large = np.full(piece.size + 5, 7, np.uint8)
+    assert _core.k12_encode_into(large, w, 6, 200, table) == piece.size
+    assert large[: piece.size].tobytes() == piece.tobytes()
+    assert (large[piece.size :] == 7).all()
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_a_piece_matches_its_weights_and_no_others(rows: int, columns: int) -> None:
+    w = random_weights(rows, columns)
+    piece = encode(w, rows, columns, bytes(range(0x38, 0x48)))
+    assert all(everywhere(lambda: _core.k12_matches(piece, w, rows, columns), threads=[1, 3]))
+    for at in {0, w.size // 2, w.size - 1}:
+        other = w.copy()
+        other[at] ^= 1
+        assert not any(everywhere(lambda: _core.k12_matches(piece, other, rows, columns), threads=[1, 3]))  # noqa: B023

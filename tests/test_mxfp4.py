@@ -202,10 +202,10 @@ def wrong_expert(**change: object) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (wrong_expert(index=np.array([0, 3], np.int32)), "index: needed ascending rows of x, below 3, found 3 at 1"),
-        (wrong_expert(index=np.array([2, 0], np.int32)), "index: needed ascending rows of x, below 3, found 0 at 1"),
-        (wrong_expert(index=np.array([1, 1], np.int32)), "index: needed ascending rows of x, below 3, found 1 at 1"),
-        (wrong_expert(index=np.array([-1, 1], np.int32)), "index: needed ascending rows of x, below 3, found -1 at 0"),
+        (wrong_expert(index=np.array([0, 3], np.int32)), "index: needed ascending rows, below 3, found 3 at 1"),
+        (wrong_expert(index=np.array([2, 0], np.int32)), "index: needed ascending rows, below 3, found 0 at 1"),
+        (wrong_expert(index=np.array([1, 1], np.int32)), "index: needed ascending rows, below 3, found 1 at 1"),
+        (wrong_expert(index=np.array([-1, 1], np.int32)), "index: needed ascending rows, below 3, found -1 at 0"),
         (wrong_expert(index=np.array([0, 2])), r"index: needed int32 \[\*\], found int64 \[2\]"),
         (wrong_expert(weight=np.ones(3, F)), r"weight: needed float32 \[2\], found float32 \[3\]"),
         (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 5), r"parts: needed 6 arrays \(w1, w2, w3, each packed and scale\), found 5"),

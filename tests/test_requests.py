@@ -11,7 +11,6 @@ import pytest
 
 import lilliput
 from lilliput import _core
-from lilliput.engine import engine as engine_module
 from lilliput.engine.engine import Engine
 from lilliput.errors import TokenizerError, UsageError
 
@@ -87,9 +86,7 @@ def test_an_engine_that_cannot_be_opened_changes_nothing_for_the_others(tmp_path
     assert (_core.threads(), _core.isa()) == (2, "scalar")
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_threads_take_turns(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_fits_in_memory", lambda _: resident)
+def test_threads_take_turns() -> None:
     engine = lilliput.open(TINY_A)
     straight = ids_of(engine, [1, 2, 3], max_tokens=12)
     found: list[object] = []

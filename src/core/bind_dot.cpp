@@ -247,10 +247,30 @@ void bind_k12(nb::module_& m) {
         }
         Bytes piece = new_bytes(size);
         const nb::gil_scoped_release unlocked;
-        k12_encode(piece.data(), from, rows, in, codes);
+        k12_encode(piece.data(), size, from, rows, in, codes);
         return piece;
       },
       nb::arg("w"), nb::arg("rows"), nb::arg("columns"), nb::arg("table"), "One self-contained K12 piece of rows x columns bf16 weights.");
+  m.def(
+      "k12_encode_into",
+      [](const Out& piece, const In& w, size_t rows, size_t in, const In& table) {
+        uint8_t* to = flat<uint8_t>(piece, "piece");
+        const uint8_t *from = flat<uint8_t>(w, "w", size_of(rows, in, 16)), *codes = table_of(table);
+        const size_t room = piece.size();
+        const nb::gil_scoped_release unlocked;
+        return k12_encode(to, room, from, rows, in, codes);
+      },
+      nb::arg("piece"), nb::arg("w"), nb::arg("rows"), nb::arg("columns"), nb::arg("table"),
+      "The same into the front of an array; the piece's bytes, and nothing written where the array has fewer.");
+  m.def(
+      "k12_matches",
+      [](const In& piece, const In& w, size_t rows, size_t in) {
+        const K12 k12 = k12_rows(piece, rows, in).piece;
+        const uint8_t* expected = flat<uint8_t>(w, "w", size_of(rows, in, 16));
+        const nb::gil_scoped_release unlocked;
+        return k12_matches(k12, expected);
+      },
+      nb::arg("piece"), nb::arg("w"), nb::arg("rows"), nb::arg("columns"), "Whether a piece decodes to these bf16 weights.");
   m.def(
       "k12_decode",
       [](const In& piece, size_t rows, size_t in) {

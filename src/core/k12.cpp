@@ -146,10 +146,12 @@ size_t k12_size(const uint8_t* w, size_t rows, size_t in, const uint8_t table[16
   return shape.frame() + 4 * size_t(count_escapes(w, rows, in, Codes(table), shape).back());
 }
 
-void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]) {
+size_t k12_encode(uint8_t* piece, size_t room, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]) {
   const Shape shape(rows, in);
   const Codes codes(table);
   const auto offsets = count_escapes(w, rows, in, codes, shape);
+  const size_t size = shape.frame() + 4 * size_t(offsets.back());
+  if (size > room) return size;
   uint8_t* escapes = piece + shape.frame();
   std::memcpy(piece + shape.tiles, table, kTable);
   std::memcpy(piece + shape.tiles + kTable, offsets.data(), 4 * offsets.size());
@@ -172,6 +174,7 @@ void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const 
         }
     }
   });
+  return size;
 }
 
 K12 k12_open(const uint8_t* piece, size_t bytes, size_t rows, size_t in) {

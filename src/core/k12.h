@@ -28,7 +28,9 @@ void k12_table(uint8_t table[16], const int64_t counts[256]);
 
 // Bytes of the piece that k12_encode makes of the same arguments.
 size_t k12_size(const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]);
-void k12_encode(uint8_t* piece, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]);
+
+// Writes a piece and returns its size; where that is more than `room`, nothing is written.
+size_t k12_encode(uint8_t* piece, size_t room, const uint8_t* w, size_t rows, size_t in, const uint8_t table[16]);
 
 // Checks everything that a kernel relies on; throws std::invalid_argument for a piece that is not one of rows x in.
 K12 k12_open(const uint8_t* piece, size_t bytes, size_t rows, size_t in);

@@ -113,6 +113,20 @@ void k12_decode(uint8_t* to, const K12& piece) {
   });
 }
 
+bool k12_matches(const K12& piece, const uint8_t* w) {
+  const size_t stride = piece.in * 2;
+  std::atomic<bool> same{true};
+  parallel_for(piece.quads, 4 * piece.in, [&](size_t begin, size_t end) {
+    uint8_t* rows = decoded.get<uint8_t>(4 * stride);
+    for (size_t q = begin; q < end; q++) {
+      const size_t count = std::min(piece.rows - 4 * q, size_t(4));
+      kernels().dot.k12_decode(rows, stride, piece, 4 * q, count, piece.in);
+      if (std::memcmp(rows, w + 4 * q * stride, count * stride) != 0) same.store(false, std::memory_order_relaxed);
+    }
+  });
+  return same;
+}
+
 namespace {
 
 // Scales of 255 (NaN), which the kernels take as zero. Short runs, so that the counts stay in bytes and sixteen go at a time.

@@ -30,6 +30,9 @@ void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w,
 // The weights of one piece as bf16 again.
 void k12_decode(uint8_t* to, const K12& piece);
 
+// Whether it decodes to w, rows x in bf16 values; needs no memory for all of them.
+bool k12_matches(const K12& piece, const uint8_t* w);
+
 // E2M1 nibbles [rows, in / 2] and E8M0 scales [rows, in / 32].
 struct Mxfp4Rows {
   const uint8_t *packed, *scales;

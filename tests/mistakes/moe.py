@@ -80,19 +80,19 @@ MISTAKES = (
         "w1 and w3 exchanged",
         "tiny-a",
         ("for i in (1, 2, 3))", "for i in (3, 2, 1))"),
-        (Edit(EXPERTS, "loaded = tuple(parts)", "loaded = (*parts[4:], *parts[2:4], *parts[:2])"),),
+        (Edit(EXPERTS, "tickets, tuple(parts))", "tickets, (*parts[4:], *parts[2:4], *parts[:2]))"),),
     ),
     Mistake(
         "nibbles swapped",
         "tiny-a",
         ("np.stack([packed & 15, packed >> 4], axis=-1)", "np.stack([packed >> 4, packed & 15], axis=-1)"),
-        (Edit(EXPERTS, "parts.append(view)", "parts.append(view if part % 2 else (view >> 4) | (view << 4))"),),
+        (Edit(EXPERTS, "return landing.parts", "return tuple(v if p % 2 else (v >> 4) | (v << 4) for p, v in enumerate(landing.parts))"),),
     ),
     Mistake(
         "scales with a bias of 128",
         "tiny-a",
         ("scale.astype(np.int64) - 127", "scale.astype(np.int64) - 128"),
-        (Edit(EXPERTS, "parts.append(view)", "parts.append(view - 1 if part % 2 else view)"),),
+        (Edit(EXPERTS, "return landing.parts", "return tuple(v - 1 if p % 2 else v for p, v in enumerate(landing.parts))"),),
     ),
     # SiTU
     Mistake(

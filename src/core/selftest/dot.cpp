@@ -23,7 +23,7 @@ std::vector<uint8_t> pack(const std::vector<uint8_t>& w, size_t rows, size_t in,
   uint8_t table[16];
   k12_table(table, counts);
   std::vector<uint8_t> piece(k12_size(w.data(), rows, in, table));
-  k12_encode(piece.data(), w.data(), rows, in, table);
+  k12_encode(piece.data(), piece.size(), w.data(), rows, in, table);
   std::vector<uint8_t> back(w.size());
   k12_decode(back.data(), k12_open(piece.data(), piece.size(), rows, in));
   if (back != w) throw std::logic_error("K12 " + shape(rows, in) + ": decoding does not give the weights back");

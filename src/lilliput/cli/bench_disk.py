@@ -17,13 +17,13 @@ from lilliput.cli.console import Terminal, write_json
 @click.argument("path", metavar="FILE|DIR")
 @click.option("--repeats", type=int, default=3, metavar="N", show_default=True, help="Runs of each shape.")
 @options.reporting
-def disk(path: str, repeats: int, json_file: str | None, quiet: bool, verbose: bool) -> None:
+def disk(path: str, repeats: int, json_file: str | None, quiet: bool) -> None:
     """Read as the engine reads: the tape's pieces in sequence and experts anywhere, with 1 to 8 reads in flight.
 
     FILE should be larger than any cache on the way; of DIR the large files are taken, each device by itself.
     Reads that memory answered are refused, not reported.
     """
-    terminal = Terminal(quiet=quiet, verbose=verbose)
+    terminal = Terminal(quiet=quiet)
     with terminal.job_progress("reading") as progress:
         reports = measure_disk(path, repeats=repeats, progress=progress)
     write_json(json_file, {"command": "bench disk", "path": path, "devices": reports})

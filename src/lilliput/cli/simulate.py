@@ -46,7 +46,7 @@ def simulate(
     knows the future would get: no policy can do better.
     """
     asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
-    expert_bytes = parse_size(expert_size, "--expert-size") if expert_size else EXPERT_BYTES
+    expert_bytes = parse_size(expert_size, "--expert-size") if expert_size is not None else EXPERT_BYTES
     pyplot = _pyplot() if plot_file else None
     recorded = read_trace(trace, top_k)
     if unroll:

@@ -20,7 +20,7 @@ from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
 from lilliput.machine.demand import demand_of
 from lilliput.machine.free import own_memory, refuse_overdraft, settle
-from lilliput.machine.lock import engine_lock
+from lilliput.machine.lock import EngineLock, engine_lock
 from lilliput.machine.memory import parse_size, tightest
 from lilliput.machine.plan import Budget, Plan, make_plan
 from lilliput.machine.threads import default_threads
@@ -80,7 +80,7 @@ class Engine:
         specs = self.packed.pieces if self.packed else in_place(checkpoint.tensors, wanted)
         files = self.packed or checkpoint
         weights = Weights(checkpoint, wanted, usable_ids=source.usable_ids)
-        self._lock = engine_lock()
+        self._lock: EngineLock | None = None
         try:
             own = own_memory()
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
@@ -89,13 +89,13 @@ class Engine:
             self.plan = make_plan(demand, settle(budget or Budget(None), free, own), context=context, prompt=prompt, all_logits=all_logits)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
-                self._lock.acquire()
+                self._lock = engine_lock().acquire()
             storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
             weights.allocate(storage, specs, list(zip(files.files, files.sizes, strict=True)))
             self.model = Model(source.config, weights)
         except BaseException:
             weights.close()
-            self._lock.release()
+            self._unlock()
             raise
         self.chunk = self.plan.chunk
         use_machine(*machine)  # last: what cannot be opened changes nothing for engines that are open already
@@ -219,7 +219,11 @@ class Engine:
     def close(self) -> None:
         self._closed = True
         self.weights.close()
-        self._lock.release()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Engine:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +21,15 @@ class ShardFiles:
     """The open files of a checkpoint. A file that vanished, shrank or was replaced since it was indexed ends the run."""
 
     def __init__(self, paths: Sequence[Path], sizes: Sequence[int]) -> None:
-        self._paths, self._sizes = tuple(paths), tuple(sizes)
-        self._fds: dict[int, int] = {}
+        self._paths = tuple(paths)
+        self._fds: list[int] = []
         self.bytes_read = 0
+        try:  # all at once: a file that is replaced later (by one of the same size, even) is then not mixed with the old ones
+            for path, size in zip(paths, sizes, strict=True):
+                self._fds.append(self._open(path, size))
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, file: int, offset: int, nbytes: int) -> Bytes:
         """A fresh array with `nbytes` bytes of file number `file`, from `offset` on."""
@@ -36,7 +43,7 @@ class ShardFiles:
         done = 0
         while done < len(view):
             try:
-                got = os.preadv(self._open(file), [view[done : done + MOST_PER_CALL]], offset + done)
+                got = os.preadv(self._fds[file], [view[done : done + MOST_PER_CALL]], offset + done)
             except OSError as error:
                 raise LilliputError(f"{self._paths[file]}: reading {len(view)} bytes at {offset} failed: {error.strerror}") from error
             if got == 0:
@@ -47,22 +54,19 @@ class ShardFiles:
             done += got
         self.bytes_read += done
 
-    def _open(self, file: int) -> int:
-        fd = self._fds.get(file)
-        if fd is None:
-            path = self._paths[file]
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                raise LilliputError(f"{path}: cannot be opened any more: {error.strerror}") from error
-            found = os.fstat(fd).st_size
-            if found != self._sizes[file]:
-                os.close(fd)
-                raise LilliputError(f"{path}: needed {self._sizes[file]} bytes, found {found}: it was replaced while in use; start again")
-            self._fds[file] = fd
+    def _open(self, path: Path, size: int) -> int:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe in its place does not make us wait
+        except OSError as error:
+            hint = "; raise it with `ulimit -n 1024`" if error.errno == errno.EMFILE else ""
+            raise LilliputError(f"{path}: cannot be opened any more: {error.strerror}{hint}") from error
+        found = os.fstat(fd).st_size
+        if found != size:
+            os.close(fd)
+            raise LilliputError(f"{path}: needed {size} bytes, found {found}: it was replaced while in use; start again")
         return fd
 
     def close(self) -> None:
-        for fd in self._fds.values():
+        for fd in self._fds:
             os.close(fd)
         self._fds.clear()

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lilliput import _core
 from lilliput.errors import ContentError, DoesNotFitError, InputError, UsageError
 from lilliput.machine import durable
 from lilliput.weights.checked import faults
@@ -27,7 +25,8 @@ from lilliput.weights.direct import Bytes, DirectFile, room
 from lilliput.weights.feed import Extent, Feed, Item
 from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import JOURNAL, MANIFEST, TAPE, Contents, Owner, PackedMatrix, Parameters, aligned, read_manifest
-from lilliput.weights.pack_matrix import Counts, Matrix, Storage, estimate, histogram, storage, tape_matrices
+from lilliput.weights.pack_encode import Encoded, Encoder
+from lilliput.weights.pack_matrix import Counts, Matrix, Storage, estimate, fits, histogram, storage, tape_matrices
 from lilliput.weights.pack_output import Output, journal_head
 from lilliput.weights.packed import differences, shards_of
 from lilliput.weights.pieces import PIECE_BYTES
@@ -112,15 +111,15 @@ class _Packer:
     ) -> None:
         largest = max(room(extent.nbytes) for m in matrices for extent in m.extents)
         self._memory = max(memory, 2 * largest)
-        self._largest = largest
         self._matrices, self._files, self._output, self._forced, self._progress = matrices, files, output, forced, progress
         self._threads = threads
+        self._encoder = Encoder(output.parameters.piece_bytes * 4 // 5)
         self._skip = len(output.entries)
         self._total = sum(m.nbytes for m in matrices)
         self._done = sum(extent.nbytes for extent in _all_extents(matrices)[: self._skip])
         self._feed: Feed[Counts | None]
         self._workers: ThreadPoolExecutor
-        self._pending: deque[tuple[Item[Counts | None], Future[_Encoded]]] = deque()
+        self._pending: deque[tuple[Item[Counts | None], Future[Encoded]]] = deque()
         self.bytes_read = 0
 
     def run(self) -> None:
@@ -151,30 +150,30 @@ class _Packer:
         """All that will be read, in order; `number` 1 asks for a histogram."""
         for matrix, skip in self._work():
             yield from (replace(extent, number=1) for extent in matrix.extents)
-            if not self._fits(matrix):
+            if not fits(matrix, self._memory):
                 yield from matrix.extents[skip:]
 
-    def _fits(self, matrix: Matrix) -> bool:
-        """Whether all of its pieces can wait in memory for the histogram of the whole; the largest may be lost at the ring's end."""
-        return sum(room(extent.nbytes) for extent in matrix.extents) + self._largest <= self._memory
-
     def _pack(self, matrix: Matrix, skip: int) -> None:
-        fits = self._fits(matrix)
+        stays = fits(matrix, self._memory)
         counts = np.zeros(256, np.int64)
         waiting: deque[Item[Counts | None]] = deque()
         for number, extent in enumerate(matrix.extents):
             item = self._next()
             counts += _counts_of(item, extent)
-            if fits and number >= skip:
+            if stays and number >= skip:
                 waiting.append(item)
             else:
                 self._feed.release(item)
         how = storage(matrix, counts, forced=self._forced)
         for _, rows in matrix.rows_of[skip:]:
-            item = waiting.popleft() if fits else self._next()
-            self._pending.append((item, self._workers.submit(_encode, matrix, rows, how, item)))
+            item = waiting.popleft() if stays else self._next()
+            self._pending.append((item, self._workers.submit(self._encode, matrix, rows, how, item)))
             if len(self._pending) > self._threads:
                 self._write_oldest()
+
+    def _encode(self, matrix: Matrix, rows: int, how: Storage, item: Item[Counts | None]) -> Encoded:
+        result = item.result()
+        return self._encoder.encode(result and result[0], rows, matrix.columns, how, matrix.name)
 
     def _next(self) -> Item[Counts | None]:
         """The next item; while the disk is slow or memory full, what is encoded gets written."""
@@ -183,16 +182,14 @@ class _Packer:
         return self._feed.next()
 
     def _write_oldest(self) -> None:
-        item, encoded = self._pending.popleft()
-        kind, data, nbytes, checksum = encoded.result()
-        self._output.append(kind, data, nbytes, checksum)
+        item, future = self._pending.popleft()
+        encoded = future.result()
+        self._output.append(encoded.kind, encoded.data, encoded.nbytes, encoded.checksum)
+        self._encoder.give_back(encoded.buffer)
         self._feed.release(item)
         self._done += item.extent.nbytes
         if self._progress:
             self._progress(self._done, self._total)
-
-
-_Encoded = tuple[str, Bytes | None, int, str]  # kind, bytes (None: only zeros), how many, checksum
 
 
 def _count(extent: Extent, data: Bytes) -> Counts | None:
@@ -207,36 +204,6 @@ def _counts_of(item: Item[Counts | None], extent: Extent) -> Counts:
         return counts
     assert result[1] is not None
     return result[1]
-
-
-def _encode(matrix: Matrix, rows: int, how: Storage, item: Item[Counts | None]) -> _Encoded:
-    result = item.result()
-    if result is None:
-        known = _zeros if any(how.table) else _nothing
-        return known(rows, matrix.columns, how)
-    return _encoded(result[0], rows, matrix.columns, how, matrix.name)
-
-
-@lru_cache(maxsize=1024)
-def _nothing(rows: int, columns: int, how: Storage) -> _Encoded:
-    """A piece of zeros whose packed bytes are zeros too."""
-    kind, _, nbytes, checksum = _encoded(np.zeros(2 * rows * columns, np.uint8), rows, columns, how, "zeros")
-    return kind, None, nbytes, checksum
-
-
-@lru_cache(maxsize=2)
-def _zeros(rows: int, columns: int, how: Storage) -> _Encoded:
-    """A piece of zeros, the bytes of its table in it."""
-    return _encoded(np.zeros(2 * rows * columns, np.uint8), rows, columns, how, "zeros")
-
-
-def _encoded(rows_of_bf16: Bytes, rows: int, columns: int, how: Storage, name: str) -> _Encoded:
-    data = rows_of_bf16
-    if how.kind == "k12":
-        data = _core.k12_encode(rows_of_bf16, rows, columns, np.frombuffer(how.table, np.uint8))
-        if not np.array_equal(_core.k12_decode(data, rows, columns), rows_of_bf16):
-            raise ContentError(f"{name}: a packed piece did not decode to what it was made from: the memory or processor is faulty")
-    return how.kind, data, len(data), f"{_core.checksum(data):016x}"
 
 
 def _keep_sound(output: Output, count: int, matrices: Sequence[Matrix], progress: Progress | None) -> int:

@@ -65,6 +65,12 @@ def tape_matrices(checkpoint: Checkpoint, layout: Layout, piece_bytes: int) -> I
         yield Matrix(name, rows, columns, rows_of, extents)
 
 
+def fits(matrix: Matrix, nbytes: int) -> bool:
+    """Whether all of its pieces can wait in a ring of memory for the histogram of the whole; nearly one may be lost at the ring's end."""
+    rooms = [room(extent.nbytes) for extent in matrix.extents]
+    return sum(rooms) + max(rooms) <= nbytes
+
+
 def histogram(data: Bytes) -> Counts:
     """How often each value is a high byte."""
     counts = np.zeros(256, np.int64)

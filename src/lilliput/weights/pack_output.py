@@ -73,6 +73,7 @@ class Output:
     def __init__(self, directory: Path, head: Head) -> None:
         self.directory = directory
         self.tape = directory / (TAPE + PARTIAL)
+        self.parameters = head.parameters
         self._head = _line(msgspec.json.encode(head))
         self.entries: list[Entry] = []
         self.size = 0  # of what the entries say
@@ -154,11 +155,14 @@ class Output:
 
     def _write(self, data: Bytes) -> None:
         """The piece at the end, without its blocks of zeros."""
-        blocks = data[: len(data) // ALIGNMENT * ALIGNMENT].reshape(-1, ALIGNMENT)
+        whole = len(data) // ALIGNMENT
+        blocks = data[: whole * ALIGNMENT].reshape(-1, ALIGNMENT)
         suspects = np.flatnonzero(~blocks[:, :64].any(axis=1))  # blocks of real weights do not begin like that
         holes = suspects[~blocks[suspects].any(axis=1)]
-        for begin, end in stretches(holes, -(-len(data) // ALIGNMENT)):
-            durable.write_fully(self._data, data[begin * ALIGNMENT : end * ALIGNMENT].data, self.end + begin * ALIGNMENT)
+        end = whole + bool(data[whole * ALIGNMENT :].any())
+        for first, last in stretches(holes, end):
+            part = data[first * ALIGNMENT : last * ALIGNMENT]
+            durable.write_fully(self._data, part.data, self.end + first * ALIGNMENT)
 
     def _flush(self) -> None:
         """Bring what was written to the disk, beside the work; wait for the flush before, so that little is ever under way."""

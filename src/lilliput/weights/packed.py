@@ -69,7 +69,7 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     contents = read_manifest(place)
     problems = differences(place, contents.owner, directory, checkpoint, config_hash)
     if problems:
-        raise InputError(problems, f"this is the packed tape of another checkpoint; {again(directory, place)}")
+        raise InputError(problems, f"this is the packed tape of another checkpoint; {_again(directory, place, given)}")
     packed = _opened(place, contents)
     wanted = [spec.name for spec in layout.tape()]
     if HEAD not in wanted:
@@ -79,7 +79,7 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
         of_matrix.get(piece.name, []).append(piece)
     problems = [*_shape_differences(place, of_matrix, checkpoint)]
     if problems:
-        raise InputError(problems, again(directory, place))
+        raise InputError(problems, _again(directory, place, given))
     return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
 
 
@@ -101,9 +101,11 @@ def shards_of(directory: Path, checkpoint: Checkpoint) -> list[tuple[str, int]]:
     return list(zip(find_shards(directory).names, checkpoint.sizes, strict=True))
 
 
-def again(directory: Path, place: Path) -> str:
-    """The step that replaces a packed tape."""
-    return f"remove {shlex.quote(str(place))} and run `lilliput pack {shlex.quote(str(directory))}`, or leave out `--trunk`"
+def _again(directory: Path, place: Path, given: Path | None) -> str:
+    """The step that leads to the right tape."""
+    if given is not None:
+        return f"run `lilliput pack {shlex.quote(str(directory))}` and leave out `--trunk`, or name another directory"
+    return f"run `rm -r {shlex.quote(str(place))}` and `lilliput pack {shlex.quote(str(directory))}`"
 
 
 def _shard_differences(manifest: Path, made_from: dict[str, int], here: dict[str, int]) -> list[Problem]:
