@@ -84,14 +84,16 @@ class Engine:
         try:
             own = own_memory()
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0])
+            tape_files = list(zip(files.files, files.sizes, strict=True))
+            alignment = [weights.disk.alignment(path, size) for path, size in tape_files]
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], alignment=alignment)
             free = tightest()
             self.plan = make_plan(demand, settle(budget or Budget(None), free, own), context=context, prompt=prompt, all_logits=all_logits)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
                 self._lock = engine_lock().acquire()
             storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
-            weights.allocate(storage, specs, list(zip(files.files, files.sizes, strict=True)))
+            weights.allocate(storage, specs, tape_files)
             self.model = Model(source.config, weights)
         except BaseException:
             weights.close()
@@ -134,7 +136,7 @@ class Engine:
     def bytes_read(self) -> int:
         """From disk, since the engine was opened."""
         disk = self.weights.disk
-        return self.weights.files.bytes_read + (disk.stats()["bytes_read"] if disk else 0)
+        return self.weights.files.bytes_read + disk.stats()["bytes_read"]
 
     def session(self) -> Session:
         """A new, empty sequence."""

@@ -52,7 +52,6 @@ def facts(engine: Engine) -> dict[str, Any]:
 def counters(engine: Engine) -> dict[str, Any]:
     """What the tape, the experts and the reader counted since the engine was opened. A hit is an expert that cost no read."""
     weights = engine.weights
-    assert weights.disk is not None
     reader, tape = weights.disk.stats(), weights.tape
     gigabytes = reader["bytes_read"] / 1e9
     experts = asdict(weights.experts.stats) if weights.experts is not None else {}
@@ -117,5 +116,5 @@ def closing_lines(engine: Engine, seconds: float) -> Iterator[str]:
         rate = f" ({100 * experts['hits'] / used:.1f} %)" if used else ""
         yield f"experts: {experts['hits']} of {used} resident{rate}, {experts['bytes_read'] / 1e9:.2f} GB read"
     yield f"memory: peak RSS {peak_rss() / 1e9:.3f} GB, planned {engine.plan.total / 1e9:.3f} of {engine.plan.budget / 1e9:.3f} GB"
-    for path, why in engine.weights.disk.reader.buffered() if engine.weights.disk else ():
+    for path, why in engine.weights.disk.reader.buffered():
         yield f"{path} is read through the page cache: {why}"

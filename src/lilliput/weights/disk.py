@@ -32,6 +32,10 @@ class Disk:
             self._numbers[path, size], self._files[number] = number, (path, size)
         return number
 
+    def alignment(self, path: Path, size: int) -> int:
+        """What the file's device asks of offsets, lengths and memory."""
+        return self.reader.alignment(self.add(path, size))
+
     def extent(self, file: int, offset: int, nbytes: int) -> tuple[int, int]:
         """(first byte, length) of what is really read: widened to the file's alignment."""
         return self.reader.extent(file, offset, nbytes)
