@@ -11,6 +11,7 @@ import pytest
 from demands import config_of
 from models import build_model
 
+from lilliput.engine import scheduler
 from lilliput.machine import footprint
 from lilliput.model.batch import Span
 from lilliput.model.config import Config
@@ -43,6 +44,24 @@ def test_a_pass_takes_what_is_planned(tiny_synth: Path, tokens: int) -> None:
     overhead = 200_000  # Python's own objects: a few hundred arrays, whatever their size
     # The last KDA layer is not the last layer: what its successors add is not there yet when it is at its widest.
     assert 0.85 * planned < peak_of_a_pass(model, tokens) < planned + overhead
+
+
+def test_a_prompt_of_many_chunks_takes_no_more_than_one_chunk(tiny_synth: Path) -> None:
+    """Journals go when they are committed, not when their span is forgotten."""
+    model, chunk, tokens = build_model(tiny_synth), JOURNAL_TOKENS, 8 * JOURNAL_TOKENS
+    config = model.config
+    ids = [i % 250 for i in range(tokens)]
+    state = State(config)
+    model.forward([Span(State(config), ids)])  # whatever is made once: pins and experts become objects
+    gc.collect()
+    tracemalloc.start()
+    for parts in scheduler.run(model, [scheduler.Work(state, ids, [tokens - 1])], chunk):
+        last = parts[-1].span
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(last.logits) == 1
+    planned = chunk * footprint.token_bytes(config) + footprint.change_bytes(config, chunk) + footprint.latent_bytes(config, tokens)
+    assert peak < planned + footprint.result_bytes(config, 1) + 200_000
 
 
 def test_the_widest_point_of_the_released_model() -> None:

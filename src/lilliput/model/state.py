@@ -196,3 +196,4 @@ class Change:
                 change.commit(target, n)
             self.state.ids.extend(self.ids[:n])
             self.state.torn = False
+        self.kda.clear()  # whoever keeps the span for its logits must not keep its journals through the next pass
