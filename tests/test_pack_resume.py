@@ -263,7 +263,7 @@ def test_signals_keep_what_is_done(tiny_synth: Path, tmp_path: Path, number: sig
     """The signal comes from within, after the fortieth piece: nothing here depends on time."""
     program = f"""
 import os, sys
-from lilliput.cli import main
+from lilliput.__main__ import main
 from lilliput.weights import pack_output
 append = pack_output.Output.append
 def seen(self, *arguments):
@@ -272,7 +272,8 @@ def seen(self, *arguments):
         os.kill(os.getpid(), {int(number)})
     return entry
 pack_output.Output.append = seen
-main.main(["pack", {str(tiny_synth)!r}, "-o", {str(tmp_path / "p")!r}])
+sys.argv = ["lilliput", "pack", {str(tiny_synth)!r}, "-o", {str(tmp_path / "p")!r}]
+main()
 """
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
     assert done.returncode == code

@@ -174,7 +174,7 @@ def test_a_tape_without_its_pieces_or_its_manifest(model: Path, copy: Path, tmp_
     with pytest.raises(InputError, match=r"tape\.k12: needed the packed tape's pieces, found No such file"):
         found(model, copy)
     (copy / "tape.json").unlink()
-    with pytest.raises(InputError, match=r"tape\.json: needed the manifest of a packed tape, found No such file"):
+    with pytest.raises(InputError, match=r"tape\.json: needed the manifest of a packed tape, found nothing"):
         found(model, copy)
     with pytest.raises(InputError, match=r"needed the manifest of a packed tape"):
         found(model, tmp_path / "nowhere")
@@ -206,6 +206,13 @@ def test_a_flipped_bit_anywhere_in_the_manifest_is_found(model: Path, copy: Path
         (copy / "tape.json").write_bytes(bad)
         with pytest.raises((InputError, ContentError)):
             found(model, copy)
+
+
+def test_a_pipe_for_a_manifest_is_not_waited_for(model: Path, copy: Path) -> None:
+    (copy / "tape.json").unlink()
+    os.mkfifo(copy / "tape.json")
+    with pytest.raises(InputError, match=r"tape\.json: needed a regular file"):
+        found(model, copy)
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, 500, -2])
@@ -281,7 +288,7 @@ def test_pack_and_verify_on_the_command_line(model: Path, tmp_path: Path, capsys
         (["verify", "{model}/config.json"], 2, "needed the directory of a packed tape, found a file"),
         (["verify", "{model}/absent"], 2, "needed the directory of a packed tape, found nothing"),
         (["pack", "{model}/absent"], 2, "needed a checkpoint directory"),
-        (["pack", "{model}", "-t", "0"], 2, "--threads: needed 1 or more, found 0"),
+        (["pack", "{model}", "-t", "0"], 2, "--threads: needed 1 to 1024, found 0"),
         (["pack", "{model}", "-o", "/proc/x"], 2, "/proc/x: cannot be written: .*; choose another directory with `-o`"),
     ],
 )

@@ -14,7 +14,7 @@ from lilliput.engine import packing
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where to; default: where it is found by itself.")
+@click.option("-o", "--output", type=options.Input(), metavar="DIR", help="Where to; default: where it is found by itself.")
 @click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow.")
 @options.reporting
 def pack(model: str, output: Path | None, threads: int | None, json_file: str | None, quiet: bool) -> None:
@@ -25,7 +25,6 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
     terminal = Terminal(quiet=quiet)
     source = packing.open_source(model)
     place = output or packing.default_place(source)
-    terminal.note(f"packing into {place}")
     try:
         with terminal.job_progress("packing") as progress:
             summary = packing.pack_model(source, place, threads=threads, progress=progress)
@@ -42,7 +41,7 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="PACKED_DIR")
+@click.argument("directory", type=options.Input(), metavar="PACKED_DIR")
 @options.reporting
 def verify(directory: Path, json_file: str | None, quiet: bool) -> None:
     """Read a packed tape and compare every piece with its checksum."""
