@@ -32,7 +32,7 @@ def in_memory(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
 
 def from_disk(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
     """As little memory as there can be: nothing pinned, a ring for the largest piece, one expert at a time."""
-    return Storage(frozenset(), max(padded(spec.nbytes) + 2 * padded(1) for spec in specs), 0, window=1)
+    return Storage(frozenset(), max(padded(spec.nbytes, 4096) + 8192 for spec in specs), 0, window=1)
 
 
 def half(specs: Sequence[PieceSpec], wanted: Layout) -> Storage:
@@ -70,17 +70,17 @@ class K12Tape(Tape):
 
 
 def build_model(directory: Path, storage: str = "in memory", *, k12: bool = False, piece_bytes: int = 4 << 20, **options: Any) -> Model:
-    """`options` replace fields of the storage, or go to Weights (`faults`)."""
+    """`options` replace fields of the storage, or go to Weights (`faults`, `reader_threads`)."""
     config = read_config(directory)
     wanted = layout(config)
     checkpoint = Checkpoint.open(directory, wanted, cache=False)
     specs = in_place(checkpoint.tensors, wanted, piece_bytes)
-    faults = options.pop("faults", None)
+    reading = {name: options.pop(name) for name in ("faults", "reader_threads") if name in options}
     chosen = replace(STORAGES[storage](specs, wanted), **options)
     shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))
     make_tape = K12Tape if k12 else Tape
-    weights = Weights(checkpoint, wanted)
-    weights.allocate(chosen, specs, shards, faults=faults, make_tape=make_tape)
+    weights = Weights(checkpoint, wanted, **reading)
+    weights.allocate(chosen, specs, shards, make_tape=make_tape)
     return Model(config, weights)
 
 

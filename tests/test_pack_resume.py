@@ -62,11 +62,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
-def test_killed_at_thirty_random_points(tiny_synth: Path, tmp_path: Path) -> None:
+def test_killed_at_thirty_random_points_and_at_each_of_the_last(tiny_synth: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(KILLER), str(tiny_synth), str(tmp_path), "7", "30"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     *times, often = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(times) == 30
+    assert len(times) == 42
+    assert [time["trusted"] for time in times[-4:]] != [False] * 4
     for time in times:
         assert time["code"] == SIGKILL, time
         assert time["resumed"] == 0, time
@@ -262,7 +263,7 @@ def test_signals_keep_what_is_done(tiny_synth: Path, tmp_path: Path, number: sig
     """The signal comes from within, after the fortieth piece: nothing here depends on time."""
     program = f"""
 import os, sys
-from lilliput.cli import main
+from lilliput.__main__ import main
 from lilliput.weights import pack_output
 append = pack_output.Output.append
 def seen(self, *arguments):
@@ -271,7 +272,8 @@ def seen(self, *arguments):
         os.kill(os.getpid(), {int(number)})
     return entry
 pack_output.Output.append = seen
-main.main(["pack", {str(tiny_synth)!r}, "-o", {str(tmp_path / "p")!r}])
+sys.argv = ["lilliput", "pack", {str(tiny_synth)!r}, "-o", {str(tmp_path / "p")!r}]
+main()
 """
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
     assert done.returncode == code

@@ -27,7 +27,7 @@ from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.weights import manifest
 from lilliput.weights.checked import verify
-from lilliput.weights.packed import Packed, find_packed, open_packed
+from lilliput.weights.packed import Packed, bad_piece, find_packed, open_packed
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_a_tape_without_its_pieces_or_its_manifest(model: Path, copy: Path, tmp_
     with pytest.raises(InputError, match=r"tape\.k12: needed the packed tape's pieces, found No such file"):
         found(model, copy)
     (copy / "tape.json").unlink()
-    with pytest.raises(InputError, match=r"tape\.json: needed the manifest of a packed tape, found No such file"):
+    with pytest.raises(InputError, match=r"tape\.json: needed the manifest of a packed tape, found nothing"):
         found(model, copy)
     with pytest.raises(InputError, match=r"needed the manifest of a packed tape"):
         found(model, tmp_path / "nowhere")
@@ -206,6 +206,13 @@ def test_a_flipped_bit_anywhere_in_the_manifest_is_found(model: Path, copy: Path
         (copy / "tape.json").write_bytes(bad)
         with pytest.raises((InputError, ContentError)):
             found(model, copy)
+
+
+def test_a_pipe_for_a_manifest_is_not_waited_for(model: Path, copy: Path) -> None:
+    (copy / "tape.json").unlink()
+    os.mkfifo(copy / "tape.json")
+    with pytest.raises(InputError, match=r"tape\.json: needed a regular file"):
+        found(model, copy)
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, 500, -2])
@@ -281,7 +288,7 @@ def test_pack_and_verify_on_the_command_line(model: Path, tmp_path: Path, capsys
         (["verify", "{model}/config.json"], 2, "needed the directory of a packed tape, found a file"),
         (["verify", "{model}/absent"], 2, "needed the directory of a packed tape, found nothing"),
         (["pack", "{model}/absent"], 2, "needed a checkpoint directory"),
-        (["pack", "{model}", "-t", "0"], 2, "--threads: needed 1 or more, found 0"),
+        (["pack", "{model}", "-t", "0"], 2, "--threads: needed 1 to 1024, found 0"),
         (["pack", "{model}", "-o", "/proc/x"], 2, "/proc/x: cannot be written: .*; choose another directory with `-o`"),
     ],
 )
@@ -327,6 +334,14 @@ def test_verify_names_all_that_is_bad(copy: Path, capsys: pytest.CaptureFixture[
         file.truncate(0)
         file.truncate(packed.sizes[0])
     assert run(["verify", str(copy)]) == 4
+
+
+def test_a_reader_names_piece_matrix_and_file(made: Path) -> None:
+    packed = open_packed(made)
+    error = bad_piece(packed, 1, "needed the checksum 1, found 2")
+    assert error.exit_code == 4
+    assert str(error).startswith(f"{made / 'tape.k12'}: piece 1 ({packed.pieces[1].name}, rows {packed.pieces[1].row} to ")
+    assert "needed the checksum 1, found 2; the file is damaged: remove" in str(error)
 
 
 def test_progress_reaches_the_end(made: Path, copy: Path) -> None:

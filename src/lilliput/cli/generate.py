@@ -17,7 +17,7 @@ from lilliput.cli.main import exit_code_of
 from lilliput.cli.signals import Terminated
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
-from lilliput.engine.report import facts, in_short, peak_rss
+from lilliput.engine.report import Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.source import Source
@@ -103,7 +103,7 @@ def generate(
         if logits_file is not None and run.logits:  # an interrupt before the first token leaves none
             write_npy(Path(logits_file), (len(run.logits), engine.config.vocab_size), [row[None] for row in run.logits])
         write_json(json_file, run.report(model, prompt_ids, sampling, opened - began))
-        run.closing_line(sampling, interrupt)
+        run.closing_lines(len(prompt_ids), sampling, interrupt)
     if isinstance(interrupt, OSError):
         raise interrupt
     return exit_code_of(interrupt)
@@ -118,6 +118,7 @@ class Run:
         self.tokens: list[Token] = []
         self.logits: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         self._began = time.monotonic()
+        self._meter = Meter(engine)
         self.times: list[float] = []  # seconds since the start at which each token was there
 
     def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> BaseException | None:
@@ -128,6 +129,7 @@ class Run:
                     self.tokens.append(token)
                     self.times.append(time.monotonic() - self._began)
                     self._print(token)
+                    self.terminal.detail(f"{len(self.tokens)}: {self._meter.line()}")
         except (KeyboardInterrupt, Terminated, OSError) as end:
             interrupt: BaseException | None = end
         else:
@@ -166,15 +168,18 @@ class Run:
             **facts(self.engine),
         }
 
-    def closing_line(self, sampling: Sampling, interrupt: BaseException | None) -> None:
+    def closing_lines(self, prompt: int, sampling: Sampling, interrupt: BaseException | None) -> None:
         total = time.monotonic() - self._began
         parts = [f"{len(self.tokens)} tokens in {total:.2f} s"]
+        if self.times:
+            parts.append(f"prompt of {prompt} at {prompt / self.times[0]:.3g} tokens/s")
         if len(self.times) > 1:
-            parts.append(f"first after {self.times[0]:.2f} s, then {(self.times[-1] - self.times[0]) / (len(self.times) - 1):.3f} s each")
-        parts.append(f"peak RSS {peak_rss() / 1e9:.2f} GB")
+            parts.append(f"then {(len(self.times) - 1) / (self.times[-1] - self.times[0]):.3g} tokens/s")
         if not sampling.greedy:
             parts.append(f"seed {sampling.seed}")
         if interrupt is not None:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
+        for line in closing_lines(self.engine, total):
+            self.terminal.note(line)
         self.terminal.detail(in_short(self.engine))

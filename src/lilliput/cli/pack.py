@@ -14,18 +14,17 @@ from lilliput.engine import packing
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Where to; default: where it is found by itself.")
+@click.option("-o", "--output", type=options.Input(), metavar="DIR", help="Where to; default: where it is found by itself.")
 @click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow.")
 @options.reporting
-def pack(model: str, output: Path | None, threads: int | None, json_file: str | None, quiet: bool, verbose: bool) -> None:
+def pack(model: str, output: Path | None, threads: int | None, json_file: str | None, quiet: bool) -> None:
     """Write the trunk of MODEL once more in three quarters of its bytes, lossless, for all later runs to read.
 
     Stopped at any point, the same command goes on where it was. The checkpoint is not changed.
     """
-    terminal = Terminal(quiet=quiet, verbose=verbose)
+    terminal = Terminal(quiet=quiet)
     source = packing.open_source(model)
     place = output or packing.default_place(source)
-    terminal.detail(f"packing into {place}")
     try:
         with terminal.job_progress("packing") as progress:
             summary = packing.pack_model(source, place, threads=threads, progress=progress)
@@ -42,11 +41,11 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="PACKED_DIR")
+@click.argument("directory", type=options.Input(), metavar="PACKED_DIR")
 @options.reporting
-def verify(directory: Path, json_file: str | None, quiet: bool, verbose: bool) -> None:
+def verify(directory: Path, json_file: str | None, quiet: bool) -> None:
     """Read a packed tape and compare every piece with its checksum."""
-    terminal = Terminal(quiet=quiet, verbose=verbose)
+    terminal = Terminal(quiet=quiet)
     with terminal.job_progress("checking") as progress:
         summary = packing.verify_packed(directory, progress)
     write_json(json_file, {"command": "verify", **summary})

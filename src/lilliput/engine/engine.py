@@ -18,11 +18,13 @@ from lilliput.engine.session import EMPTY_PROMPT, Session
 from lilliput.engine.source import Source, check_whole
 from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
+from lilliput.machine.costs import ASSUMED
 from lilliput.machine.demand import demand_of
 from lilliput.machine.free import own_memory, refuse_overdraft, settle
 from lilliput.machine.lock import EngineLock, engine_lock
 from lilliput.machine.memory import parse_size, tightest
 from lilliput.machine.plan import Budget, Plan, make_plan
+from lilliput.machine.rates import known_rates
 from lilliput.machine.threads import default_threads
 from lilliput.model.model import Model
 from lilliput.model.state import State
@@ -84,14 +86,18 @@ class Engine:
         try:
             own = own_memory()
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0])
+            tape_files = list(zip(files.files, files.sizes, strict=True))
+            reads = weights.disk.reads(tape_files, specs)
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads)
             free = tightest()
-            self.plan = make_plan(demand, settle(budget or Budget(None), free, own), context=context, prompt=prompt, all_logits=all_logits)
+            given = settle(budget or Budget(None), free, own)
+            rates = known_rates([path for path, _ in tape_files], "k12" if self.packed else "bf16") or ASSUMED
+            self.plan = make_plan(demand, given, context=context, prompt=prompt, all_logits=all_logits, rates=rates)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
                 self._lock = engine_lock().acquire()
             storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
-            weights.allocate(storage, specs, list(zip(files.files, files.sizes, strict=True)))
+            weights.allocate(storage, specs, tape_files)
             self.model = Model(source.config, weights)
         except BaseException:
             weights.close()
@@ -133,8 +139,7 @@ class Engine:
     @property
     def bytes_read(self) -> int:
         """From disk, since the engine was opened."""
-        disk = self.weights.disk
-        return self.weights.files.bytes_read + (disk.stats()["bytes_read"] if disk else 0)
+        return self.weights.files.bytes_read + int(self.weights.disk.stats()["bytes_read"])
 
     def session(self) -> Session:
         """A new, empty sequence."""

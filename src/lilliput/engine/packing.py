@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lilliput import _core
+from lilliput.engine.engine import choose_machine, use_machine
 from lilliput.engine.models import find_model
 from lilliput.errors import UsageError
 from lilliput.machine.places import packed_directory
-from lilliput.machine.threads import default_threads
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.weights.checked import verify
@@ -36,13 +36,12 @@ def pack_model(
     source: Source, directory: Path | None = None, *, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Write the packed tape to `directory`, by default where the engine finds it by itself. `lilliput.weights.pack.pack` says the rest."""
-    if threads is not None and threads < 1:
-        raise UsageError(f"--threads: needed 1 or more, found {threads}")
-    place = directory.expanduser() if directory else default_place(source)
+    count, isa = choose_machine(threads, None)
+    place = directory or default_place(source)
     before = _core.threads()
-    _core.set_threads(1)  # every thread encodes pieces of its own
+    use_machine(1, isa)  # every thread encodes pieces of its own
     try:
-        return pack(source, place, threads=threads or default_threads(), progress=progress)
+        return pack(source, place, threads=count, progress=progress)
     finally:
         _core.set_threads(before)
 
@@ -54,7 +53,6 @@ def default_place(source: Source) -> Path:
 def verify_packed(directory: Path, progress: Progress | None = None) -> dict[str, Any]:
     """Check the manifest and every piece of a packed tape. Raises ContentError naming all bad pieces; InputError or UsageError where
     there is no packed tape."""
-    directory = directory.expanduser()
     if not directory.is_dir():
         raise UsageError(f"{directory}: needed the directory of a packed tape, found {'a file' if directory.exists() else 'nothing'}")
     if (directory / "config.json").exists() and not (directory / MANIFEST).exists():

@@ -53,9 +53,7 @@ class Prospect:
         """Bytes that reading each piece takes, by the alignment of the file it lies in."""
         disk = Disk(threads=1)
         try:
-            numbers = [disk.add(path, size) for path, size in self.files]
-            extents = [(numbers[p.file], disk.extent(numbers[p.file], p.offset, p.nbytes)) for p in self.pieces]
-            return [disk.delivered(file, extent) for file, extent in extents]
+            return disk.reads(self.files, self.pieces)
         finally:
             disk.close()
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import platform
 import resource
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lilliput import _core
+from lilliput.weights.experts import ExpertStats
 
 if TYPE_CHECKING:
     from lilliput.engine.engine import Engine
@@ -40,4 +44,77 @@ def facts(engine: Engine) -> dict[str, Any]:
         "config_sha256": engine.source.config_hash,
         "bytes_read": engine.bytes_read,
         "peak_rss_bytes": peak_rss(),
+        "plan": {"total": engine.plan.total, **{k: v for k, v in asdict(engine.plan).items() if k != "pins"}},
+        "run": counters(engine),
     }
+
+
+def counters(engine: Engine) -> dict[str, Any]:
+    """What the tape, the experts and the reader counted since the engine was opened. A hit is an expert that cost no read."""
+    weights = engine.weights
+    reader, tape = weights.disk.stats(), weights.tape
+    gigabytes = reader["bytes_read"] / 1e9
+    experts = asdict(weights.experts.stats) if weights.experts is not None else {}
+    return {
+        "trunk": {
+            "storage": "packed" if engine.packed else "in place",
+            "bytes_planned_per_pass": tape.planned_bytes,
+            "bytes_last_pass": tape.stats.pass_bytes,
+            "bytes_read": tape.stats.bytes_consumed,
+            "bytes_read_past_the_end": tape.stats.bytes_dropped,
+            "pieces": tape.stats.pieces,
+            "waits": tape.stats.waits,
+            "waited_s": tape.stats.waited_s,
+            "requested_ahead": tape.stats.requested_ahead,
+        },
+        "experts": experts,
+        "reader": {
+            **reader,
+            "gb_per_s": gigabytes / reader["busy_s"] if reader["busy_s"] else None,
+            "cpu_s_per_gb": reader["cpu_s"] / gigabytes if gigabytes else None,
+            "page_cache": [{"file": path, "why": why} for path, why in weights.disk.reader.buffered()],
+        },
+    }
+
+
+class Meter:
+    """What each token cost: call `line` after every token."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before = self._now()
+
+    def _now(self) -> tuple[float, int, int, float, int, int]:
+        weights = self._engine.weights
+        experts = weights.experts.stats if weights.experts is not None else ExpertStats()
+        tape = weights.tape.stats
+        waits, waited = tape.waits + experts.waits, tape.waited_s + experts.waited_s
+        return time.monotonic(), self._engine.bytes_read, waits, waited, experts.hits, experts.hits + experts.reads
+
+    def line(self) -> str:
+        """Seconds, GB read, waits for the disk and expert hits since the last call."""
+        now = self._now()
+        seconds, nbytes, waits, waited, hits, used = (b - a for a, b in zip(self._before, now, strict=True))
+        self._before = now
+        return f"{seconds:.2f} s, {nbytes / 1e9:.2f} GB read, {waits} waits ({waited:.2f} s), {hits} of {used} experts resident"
+
+
+def closing_lines(engine: Engine, seconds: float) -> Iterator[str]:
+    """The run in a few lines: disk, experts, memory; no number that flatters."""
+    c = counters(engine)
+    trunk, experts, reader = c["trunk"], c["experts"], c["reader"]
+    waited = trunk["waited_s"] + experts.get("waited_s", 0.0)
+    speed = f"{reader['gb_per_s']:.2f} GB/s while reading" if reader["gb_per_s"] else "nothing read"
+    share = 100 * waited / seconds if seconds else 0.0
+    yield f"disk: {reader['bytes_read'] / 1e9:.2f} GB, {speed}; {share:.0f} % of the time waited for it"
+    yield (
+        f"trunk ({trunk['storage']}): {trunk['bytes_last_pass'] / 1e9:.3f} GB in the last pass, "
+        f"{trunk['bytes_planned_per_pass'] / 1e9:.3f} planned; {trunk['bytes_read_past_the_end'] / 1e9:.3f} GB read past the end"
+    )
+    if experts:
+        used = experts["hits"] + experts["reads"]
+        rate = f" ({100 * experts['hits'] / used:.1f} %)" if used else ""
+        yield f"experts: {experts['hits']} of {used} resident{rate}, {experts['bytes_read'] / 1e9:.2f} GB read"
+    yield f"memory: peak RSS {peak_rss() / 1e9:.3f} GB, planned {engine.plan.total / 1e9:.3f} of {engine.plan.budget / 1e9:.3f} GB"
+    for path, why in engine.weights.disk.reader.buffered():
+        yield f"{path} is read through the page cache: {why}"

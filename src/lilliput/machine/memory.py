@@ -111,11 +111,11 @@ def _system(root: Path) -> Free:
 
 
 def _group(directory: Path, root: Path) -> list[Free]:
-    """The limits of one control group. Inactive file pages are page cache that goes first: not counted as used."""
+    """The limits of one control group. File pages, active or not, are page cache that the kernel takes back: not counted as used."""
     stat, name = _fields(directory / "memory.stat"), "/" + str(directory.relative_to(root))
     used = _number(directory / "memory.current") or _number(directory / "memory.usage_in_bytes") or 0
     # Version 1 has both numbers, and `total` is the one that includes the groups below.
-    cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))
+    cache = sum(stat.get(f"total_{kind}", stat.get(kind, 0)) for kind in ("inactive_file", "active_file"))
     found = []
     for limit in ("memory.max", "memory.high", "memory.limit_in_bytes"):  # above `high` the kernel throttles to a standstill
         number = _number(directory / limit)

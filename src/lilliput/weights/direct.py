@@ -59,7 +59,7 @@ class DirectFile:
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | self._direct)
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | self._direct)
         except OSError as error:
             if self._direct and error.errno == errno.EINVAL:
                 self._direct = 0

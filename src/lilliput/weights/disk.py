@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lilliput._core import FaultPlan, Reader
 from lilliput.errors import LilliputError
+from lilliput.weights.pieces import PieceSpec
 
 READER_THREADS = 4  # of 4 MB requests: 16 MB in flight, what an NVMe disk wants
 
@@ -31,6 +33,12 @@ class Disk:
                 raise LilliputError(f"{path}: {error}: it was replaced while in use; start again") from error
             self._numbers[path, size], self._files[number] = number, (path, size)
         return number
+
+    def reads(self, files: Sequence[tuple[Path, int]], specs: Sequence[PieceSpec]) -> list[int]:
+        """Bytes that reading each piece brings, by the alignment of the file it lies in; files are (path, size)."""
+        numbers = [self.add(path, size) for path, size in files]
+        extents = [(numbers[s.file], self.extent(numbers[s.file], s.offset, s.nbytes)) for s in specs]
+        return [self.delivered(file, extent) for file, extent in extents]
 
     def extent(self, file: int, offset: int, nbytes: int) -> tuple[int, int]:
         """(first byte, length) of what is really read: widened to the file's alignment."""

@@ -28,6 +28,7 @@ Ids = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 Parts = tuple[Bytes, ...]  # the six tensors of one expert, in the order of ExpertSpec.PARTS
 
+MOST_ALIGNMENT = 4096  # that a disk asks for
 HELD_RESULTS = 4  # results that may wait for lower ids
 
 
@@ -144,7 +145,7 @@ class Experts:
                 parts[p] = self._view[place : place + self.spec.part_bytes[p]]
                 place += self.spec.part_bytes[p]
             self.stats.bytes_read += self._disk.delivered(file, (begin, length))
-            at += padded(length)
+            at += padded(length, MOST_ALIGNMENT)
         self.stats.reads += 1
         return _Landing(slot, tickets, tuple(parts))
 
@@ -264,7 +265,7 @@ class Chosen:
 
 def slot_bytes(spec: ExpertSpec) -> int:
     """Memory for one expert, wherever its tensors lie: in the worst case six extents, each widened at both ends."""
-    return sum(padded(nbytes) + padded(1) for nbytes in spec.part_bytes)
+    return sum(padded(nbytes, MOST_ALIGNMENT) + MOST_ALIGNMENT for nbytes in spec.part_bytes)
 
 
 def _adjacent(files: list[int], offsets: list[int], sizes: Sequence[int]) -> list[list[int]]:

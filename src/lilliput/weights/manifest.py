@@ -10,11 +10,13 @@ import numpy as np
 
 from lilliput import _core
 from lilliput.errors import ContentError, InputError, Problem
+from lilliput.machine.small_files import read_small
 
 FORMAT, VERSION = "lilliput packed tape", 1
 TAPE, MANIFEST, JOURNAL = "tape.k12", "tape.json", "tape.journal"
 PARTIAL = ".partial"
 ALIGNMENT = 4096  # bytes; where pieces start
+LARGEST = 64 << 20  # bytes of a manifest; the release's has 1.5 MB
 MOST_COLUMNS = 1 << 22  # what an escape of K12 can address
 
 PieceLine = tuple[int, int, int, int, str]  # first row, rows, offset, nbytes, checksum in hex
@@ -76,17 +78,16 @@ def manifest_bytes(contents: Contents) -> bytes:
 def read_manifest(directory: Path) -> Contents:
     """InputError for one that is absent, of another version or malformed; ContentError for one that fails its checksum."""
     path = directory / MANIFEST
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
+    raw = read_small(path, LARGEST)
+    if raw is None:
         unfinished = (directory / (TAPE + PARTIAL)).exists()
-        found = "an unfinished packing" if unfinished else error.strerror or str(error)
+        found = "an unfinished packing" if unfinished else "nothing"
         hint = "run the same `lilliput pack` again to finish it" if unfinished else "run `lilliput pack MODEL -o DIR` to make one"
-        raise InputError([Problem(path, "", "the manifest of a packed tape", found)], hint) from None
+        raise InputError([Problem(path, "", "the manifest of a packed tape", found)], hint)
     hint = f"remove {directory} and pack again"
     try:
         versioned = msgspec.json.decode(raw, type=_Versioned)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ContentError(f"{path}: needed the manifest of a packed tape, found no such thing ({error}); {hint}") from None
     if (versioned.format, versioned.version) != (FORMAT, VERSION):
         needed, found = f"`{FORMAT}`, version {VERSION}", f"`{versioned.format}`, version {versioned.version}"
@@ -96,7 +97,7 @@ def read_manifest(directory: Path) -> Contents:
         if (found := checksum_of(bytes(envelope.contents))) != envelope.checksum:
             raise ContentError(f"{path}: needed the checksum {envelope.checksum}, found {found}; the manifest is damaged: {hint}")
         contents = msgspec.json.decode(envelope.contents, type=Contents)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ContentError(f"{path}: needed the manifest of a packed tape, found a malformed one ({error}); {hint}") from None
     if problems := [*_inconsistencies(path, contents)]:
         raise InputError(problems, hint)

@@ -63,7 +63,7 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     its matrices only. None where nothing was given and nothing (or an unfinished packing) is in the default place. Whatever is there
     must be right: InputError names what differs for the tape of another checkpoint, and all that `open_packed` refuses.
     """
-    place = given.expanduser() if given else packed_directory(directory, checkpoint.files)
+    place = given or packed_directory(directory, checkpoint.files)
     if given is None and not (place / MANIFEST).exists():
         return None
     contents = read_manifest(place)

@@ -27,8 +27,6 @@ from lilliput.weights.ring import Ring
 Array = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
-SLOT_MULTIPLE = 4096  # of sizes and places in memory: no disk asks for more alignment
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -70,10 +68,6 @@ class _Flight:
     ahead: bool  # asked for before the piece in front of it was done
 
 
-def padded(nbytes: int) -> int:
-    return -(-nbytes // SLOT_MULTIPLE) * SLOT_MULTIPLE
-
-
 class Tape:
     """Plays `specs` in order, reading from files[spec.file] = (path, size).
 
@@ -96,15 +90,18 @@ class Tape:
         self._extents = [disk.extent(self._files[s.file], s.offset, s.nbytes) for s in self._specs]
         self._ranges = _ranges(self._specs)
         self._first_head = self._ranges[HEAD].start if HEAD in self._ranges else len(self._specs)
-        self._ring = Ring(ring_bytes // SLOT_MULTIPLE * SLOT_MULTIPLE)
-        unpinned = [padded(self._extents[i][1]) for i in range(len(self._specs)) if i not in pins]
+        # Places in memory are multiples of the largest alignment that a file asks for; lengths of extents are as well.
+        align = max((disk.reader.alignment(file) for file in self._files), default=1)
+        self._spaces = [padded(length, align) for _, length in self._extents]
+        self._ring = Ring(ring_bytes // align * align)
+        unpinned = [space for i, space in enumerate(self._spaces) if i not in pins]
         assert self._ring.size >= max(unpinned, default=0), "the plan gives the ring room for the largest piece"
-        self._ring_memory = _core.Arena(max(self._ring.size, SLOT_MULTIPLE)) if unpinned else None
+        self._ring_memory = _core.Arena(self._ring.size) if unpinned else None
         self._ring_view = self._ring_memory.array() if self._ring_memory else np.empty(0, np.uint8)
         self._pin_at, total = {}, 0
         for i in sorted(pins):
             self._pin_at[i] = total
-            total += padded(self._extents[i][1])
+            total += self._spaces[i]
         self._pin_memory = _core.Arena(total) if total else None
         self._pin_view = self._pin_memory.array() if self._pin_memory else np.empty(0, np.uint8)
         self._loaded: dict[int, Piece] = {}  # pins that are there
@@ -218,13 +215,13 @@ class Tape:
             self._next_request += 1
 
     def _request(self, index: int) -> bool:
-        spec, (begin, length) = self._specs[index], self._extents[index]
+        spec, (begin, _) = self._specs[index], self._extents[index]
         pinned = index in self._pin_at
         if pinned:
             assert self._pin_memory is not None
             memory, view, at = self._pin_memory, self._pin_view, self._pin_at[index]
         else:
-            place = self._ring.take(padded(length))
+            place = self._ring.take(self._spaces[index])
             if place is None:
                 return False
             assert self._ring_memory is not None
@@ -253,3 +250,7 @@ def _ranges(specs: Sequence[PieceSpec]) -> dict[str, range]:
         starts.setdefault(spec.name, i)
         stops[spec.name] = i + 1
     return {name: range(starts[name], stops[name]) for name in starts}
+
+
+def padded(nbytes: int, multiple: int) -> int:
+    return -(-nbytes // multiple) * multiple

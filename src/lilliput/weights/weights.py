@@ -47,7 +47,6 @@ class Storage:
     ring_bytes: int
     expert_slots: int  # experts kept
     window: int  # experts in flight that are not kept
-    reader_threads: int = READER_THREADS
     policy: str = DEFAULT
     verify: str = "first"
 
@@ -59,10 +58,18 @@ class Weights:
     """Opens the ways to a checkpoint's weights for the tensors of `layout` (which may cover fewer layers than the checkpoint).
 
     The vectors are loaded at once; tape and experts wait for `allocate`. `usable_ids` limits the ids whose embedding rows are real
-    (sparse synthetic checkpoints).
+    (sparse synthetic checkpoints). `faults` is for tests.
     """
 
-    def __init__(self, checkpoint: Checkpoint, layout: Layout, *, usable_ids: int | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        layout: Layout,
+        *,
+        usable_ids: int | None = None,
+        reader_threads: int = READER_THREADS,
+        faults: FaultPlan | None = None,
+    ) -> None:
         self._checkpoint, self._layout, self._usable_ids = checkpoint, layout, usable_ids
         self.files = ShardFiles(checkpoint.files, checkpoint.sizes)
         self.watch = Watch()
@@ -74,7 +81,7 @@ class Weights:
         }
         self.tape: Tape
         self.experts: Experts | None = None
-        self.disk: Disk | None = None
+        self.disk = Disk(reader_threads, faults)
 
     def allocate(
         self,
@@ -82,12 +89,10 @@ class Weights:
         specs: Sequence[PieceSpec],
         tape_files: Sequence[tuple[Path, int]],
         *,
-        faults: FaultPlan | None = None,
         make_tape: TapeMaker = Tape,
     ) -> None:
-        """Take the memory for tape and experts and start the reader. `specs` is the tape, in `tape_files` (path, size): the shards
-        themselves, or a packed tape. `faults` and `make_tape` are for tests."""
-        self.disk = Disk(storage.reader_threads, faults)
+        """Take the memory for tape and experts. `specs` is the tape, in `tape_files` (path, size): the shards themselves, or a packed
+        tape. `make_tape` is for tests."""
         self.tape = make_tape(self.disk, tape_files, specs, pins=storage.pins, ring_bytes=storage.ring_bytes, verify=storage.verify)
         if self._layout.experts is not None:
             table, shards = self._checkpoint.experts, zip(self._checkpoint.files, self._checkpoint.sizes, strict=True)
@@ -128,11 +133,11 @@ class Weights:
 
     def close(self) -> None:
         """End all reads and release the files; the model cannot be run any more."""
-        if self.disk is not None:
+        if hasattr(self, "tape"):
             self.tape.close()
-            if self.experts is not None:
-                self.experts.close()
-            self.disk.close()
+        if self.experts is not None:
+            self.experts.close()
+        self.disk.close()
         self.files.close()
 
 
