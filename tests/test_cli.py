@@ -142,6 +142,16 @@ def test_a_session_file_continues_a_text(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["generate", TINY_A, "--session", session, "-n", "4", "-q"]) == 2
 
 
+def test_a_trace_of_experts_is_what_the_router_chose(tmp_path: Path) -> None:
+    trace = str(tmp_path / "t.bin")
+    assert run(["generate", TINY_A, "--ids", text_of(EXPECTED["tiny-a"]["prompt_ids"]), "-n", "1", "--trace-experts", trace, "-q"]) == 0
+    routing = np.load(ORACLES / "tiny-a" / "routing.npz")["idx"][:, : len(EXPECTED["tiny-a"]["prompt_ids"])]  # layers 1 to 12
+    pairs = np.fromfile(trace, "<i4").reshape(-1, 2)
+    assert np.array_equal(pairs[:, 1], routing.reshape(-1))
+    assert np.array_equal(pairs[:, 0], np.repeat(np.arange(1, 13), routing[0].size))
+    assert run(["simulate", trace, "--top-k", "4", "--sizes", "1MB", "--expert-size", "7KB", "-q"]) == 0
+
+
 USAGE = {
     "no prompt": (["generate", TINY_A], "exactly one of PROMPT, -f FILE or --ids"),
     "two prompts": (["generate", TINY_A, "x", "--ids", "1"], "found PROMPT and --ids"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,11 +169,10 @@ def test_cache_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "c"
     monkeypatch.delenv("LILLIPUT_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
-    assert cache_directory() == Path("/x/lilliput")
-    for unset in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", unset)
-        assert cache_directory() == tmp_path / ".cache" / "lilliput"
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_directory() == tmp_path / ".cache" / "lilliput"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert cache_directory() == tmp_path / "Library" / "Caches" / "lilliput"
 
 
 def test_identity(small_model: Path, tmp_path: Path) -> None:

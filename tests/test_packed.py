@@ -22,7 +22,7 @@ from lilliput.cli.main import run
 from lilliput.engine.packing import default_place
 from lilliput.errors import ContentError, InputError
 from lilliput.machine import durable
-from lilliput.machine.places import packed_directory
+from lilliput.machine.places import data_directory, packed_directory
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.weights import manifest
@@ -90,7 +90,7 @@ def test_fewer_layers_play_fewer_pieces(model: Path, made: Path) -> None:
 def test_a_snapshot_of_a_hub_has_its_tape_among_the_users_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool, model: Path
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     repository = tmp_path / "hub" / "models--moonshotai--Kimi-K3"
     snapshot = repository / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
@@ -100,7 +100,8 @@ def test_a_snapshot_of_a_hub_has_its_tape_among_the_users_data(
         if linked:
             (snapshot / path.name).symlink_to(f"../../blobs/{i}")
     place = default_place(source_of(snapshot))
-    assert place.parent == tmp_path / "data" / "lilliput" / "packed"
+    assert place.parent == data_directory() / "packed"
+    assert place.is_relative_to(tmp_path / "home")
     assert place.name.startswith("models--moonshotai--Kimi-K3@0123abcd-")
     packed_from(snapshot, place)
     assert found(snapshot) is not None
@@ -109,10 +110,8 @@ def test_a_snapshot_of_a_hub_has_its_tape_among_the_users_data(
 
 def test_default_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for value in ("", "relative"):  # the custom demands an absolute path
-        monkeypatch.setenv("XDG_DATA_HOME", value)
-        place = packed_directory(tmp_path / "m", [tmp_path / "hub" / "blobs" / "1"])
-        assert place.parent == tmp_path / ".local" / "share" / "lilliput" / "packed"
+    place = packed_directory(tmp_path / "m", [tmp_path / "hub" / "blobs" / "1"])
+    assert place.parent == data_directory() / "packed"
     assert packed_directory(tmp_path / "m", [tmp_path / "m" / "x.safetensors"]) == tmp_path / "m.lilliput"
     assert packed_directory(tmp_path / "blobs", [tmp_path / "blobs" / "x.safetensors"]) == tmp_path / "blobs.lilliput"
     assert packed_directory(Path("/"), [Path("/x.safetensors")]).is_relative_to(tmp_path)

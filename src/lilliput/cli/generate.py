@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from lilliput.engine.report import Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.source import Source
+from lilliput.trace import TraceWriter
 
 
 @click.command()
@@ -42,6 +45,7 @@ from lilliput.engine.source import Source
     metavar="FILE",
     help="Continue the session saved in FILE if it exists, and save it there at the end.",
 )
+@click.option("--trace-experts", "trace_file", type=options.Output(), metavar="FILE", help="Record which experts every layer asks for.")
 @options.memory
 @options.machine
 @options.reporting
@@ -60,6 +64,7 @@ def generate(
     stop: tuple[str, ...],
     logits_file: str | None,
     session_file: str | None,
+    trace_file: str | None,
     memory: options.Memory,
     threads: int | None,
     isa: str | None,
@@ -96,7 +101,8 @@ def generate(
         session = Session.load(engine, Path(session_file)) if resumes and session_file is not None else engine.session()
         session.append(prompt_ids)
         run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
-        interrupt = run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop)))
+        with recording(engine, trace_file):
+            interrupt = run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop)))
         engine.check_content()  # before a session is saved that nobody should continue
         if session_file is not None:
             session.save(Path(session_file))
@@ -107,6 +113,20 @@ def generate(
     if isinstance(interrupt, OSError):
         raise interrupt
     return exit_code_of(interrupt)
+
+
+@contextmanager
+def recording(engine: Engine, file: str | None) -> Iterator[None]:
+    """While the block runs, every request for experts goes to a trace in FILE."""
+    if file is None:
+        yield
+        return
+    with TraceWriter(Path(file)) as trace:
+        engine.weights.watch.on_route.append(trace.routed)
+        try:
+            yield
+        finally:
+            engine.weights.watch.on_route.remove(trace.routed)
 
 
 class Run:

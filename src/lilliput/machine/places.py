@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,23 +23,23 @@ def expand(path: str | os.PathLike[str], what: str) -> Path:
 
 
 def cache_directory() -> Path:
-    """`LILLIPUT_CACHE`, else the user's cache directory by the platform's custom; not created here. UsageError where there is none."""
+    """`LILLIPUT_CACHE`, else `lilliput` in the user's cache directory; not created here. UsageError where there is none."""
     given = os.environ.get("LILLIPUT_CACHE")
     if given:
         return expand(given, "LILLIPUT_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if base.startswith("/"):  # the standard: a relative one is ignored
-        return Path(base) / "lilliput"
-    try:
-        return Path.home() / ".cache" / "lilliput"
-    except RuntimeError:
-        raise UsageError("this user has no home directory for caches: set LILLIPUT_CACHE to a directory that can be written") from None
+    return _of_the_user("Library/Caches" if sys.platform == "darwin" else ".cache", "set LILLIPUT_CACHE to a directory that can be written")
 
 
 def data_directory() -> Path:
-    """The user's data directory by the platform's custom (`XDG_DATA_HOME`, else `~/.local/share`); not created here."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "lilliput"
+    """`lilliput` in the user's data directory; not created here. UsageError where there is none."""
+    return _of_the_user("Library/Application Support" if sys.platform == "darwin" else ".local/share", "name the place with -o or --trunk")
+
+
+def _of_the_user(folder: str, otherwise: str) -> Path:
+    try:
+        return Path.home() / folder / "lilliput"
+    except RuntimeError:
+        raise UsageError(f"this user has no home directory for our files: {otherwise}") from None
 
 
 def packed_directory(model: Path, files: Sequence[Path]) -> Path:

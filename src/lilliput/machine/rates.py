@@ -20,7 +20,7 @@ import numpy as np
 
 from lilliput import _core
 from lilliput.bench.disk import PIECE, PIECES_AHEAD, Shape, measure_disk
-from lilliput.errors import LilliputError
+from lilliput.errors import LilliputError, UsageError
 from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.memory import format_size
 from lilliput.machine.places import cache_directory
@@ -46,7 +46,7 @@ def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
     """What was measured lately for these files' device and the way we compute now; None where nothing was."""
     try:
         kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
         return None
     r = kept.rates
     sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
