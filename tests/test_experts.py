@@ -71,3 +71,44 @@ def test_a_request_that_is_given_up_frees_its_slots() -> None:
     want = apply(experts_of(), 4, [[0, 1, 2, 3]])
     assert apply(experts, 4, [[0, 1, 2, 3]]) == want
     assert sorted([*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]) == list(range(5))
+
+
+def resident_memory() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_a_smaller_cache_gives_memory_back_and_changes_no_bit() -> None:
+    want = all_logits(build_model(TINY_A), IDS, chunk=4).tobytes()
+    model = build_model(TINY_A, "half", expert_slots=192)
+    experts = model.weights.experts
+    assert experts is not None
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+    held, before = len(experts._resident), resident_memory()
+    assert held > 100
+    experts.resize(10)
+    assert (experts.kept, len(experts._resident)) == (10, 10)
+    assert before - resident_memory() >= 0.5 * (held - 10) * experts.spec.nbytes
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+    experts.resize(10_000)
+    assert experts.kept == 192
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+
+
+def test_an_engine_steps_back_when_the_machine_runs_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    import lilliput
+    from lilliput.engine import engine as module
+    from lilliput.machine.memory import Free
+
+    monkeypatch.setattr(module, "SHARED_BELOW", 0)
+    with lilliput.open(TINY_A) as engine:
+        experts = engine.weights.experts
+        assert experts is not None
+        want = [token.id for token in engine.generate(IDS, max_tokens=3)]
+        monkeypatch.setattr(module, "system_memory", lambda: Free("MemAvailable", 0))
+        assert [token.id for token in engine.generate(IDS, max_tokens=3)] == want
+        assert experts.kept < engine.plan.expert_slots
+        monkeypatch.setattr(module, "system_memory", lambda: Free("MemAvailable", 10**12))
+        monkeypatch.setattr(module, "memory_pressure", lambda: None)
+        for _ in range(20):
+            engine.step_back()
+        assert experts.kept == engine.plan.expert_slots

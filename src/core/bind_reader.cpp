@@ -110,6 +110,14 @@ void bind_reader(nb::module_& m) {
       .def_prop_ro(
           "huge", [](const PyArena& a) { return a.get()->huge(); }, "The kernel took the advice to use huge pages.")
       .def("array", &PyArena::array, "All of it as uint8 [nbytes]; the view keeps the memory alive.")
+      .def(
+          "give_back",
+          [](const PyArena& a, size_t offset, size_t nbytes) {
+            if (offset > a.get()->nbytes() || nbytes > a.get()->nbytes() - offset)
+              throw std::invalid_argument("give_back: needed a range inside the arena");
+            forget_memory(a.get()->address() + offset, nbytes);
+          },
+          "offset"_a, "nbytes"_a, "Return whole pages of a range to the system; its contents are lost, the addresses stay usable.")
       .def("close", &PyArena::close, "Give the memory back now. Raises BufferError while views or reads use it.");
 
   nb::class_<FaultPlan>(

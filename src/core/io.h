@@ -48,6 +48,7 @@ void drop_behind(int fd, uint64_t begin, uint64_t end);
 constexpr size_t kHugePage = size_t{2} << 20;
 void* map_memory(size_t nbytes, bool& huge);
 void unmap_memory(void* memory, size_t nbytes);
+void forget_memory(void* memory, size_t nbytes);  // whole pages of it go back to the system; the contents are lost
 size_t page_bytes();
 
 double thread_cpu_seconds();

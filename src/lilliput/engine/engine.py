@@ -20,9 +20,9 @@ from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.demand import demand_of
-from lilliput.machine.free import own_memory, refuse_overdraft, settle
+from lilliput.machine.free import own_memory, refuse_overdraft, settle, step_back
 from lilliput.machine.lock import EngineLock, engine_lock
-from lilliput.machine.memory import parse_size, tightest
+from lilliput.machine.memory import memory_pressure, parse_size, system_memory, tightest
 from lilliput.machine.plan import Budget, Plan, make_plan
 from lilliput.machine.rates import known_rates
 from lilliput.machine.threads import default_threads
@@ -130,6 +130,15 @@ class Engine:
     @property
     def weights(self) -> Weights:
         return self.model.weights
+
+    def step_back(self) -> None:
+        """Between passes: give expert memory back while the machine is short of it, take it again when there is room. Bits stay."""
+        experts, planned = self.weights.experts, self.plan.expert_slots
+        if experts is None or not planned or self.plan.total < SHARED_BELOW:
+            return
+        want = step_back(experts.kept, planned, experts.slot_bytes, system_memory().nbytes, memory_pressure())
+        if want != experts.kept:
+            experts.resize(want)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -56,6 +56,7 @@ class Session:
                 "open the model with a larger context"
             )
         if self._logits is None:
+            self.engine.step_back()
             pending = self.ids[self.state.position :]
             work = scheduler.Work(self.state, pending, [len(pending) - 1])
             for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):

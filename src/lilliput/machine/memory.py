@@ -58,7 +58,7 @@ def tightest(root: Path = Path("/")) -> Free:
 def free_memory(root: Path = Path("/")) -> list[Free]:
     """What every authority that has a say still grants, never less than 0: the kernel, control groups (innermost first), process limits."""
     groups = (_group(directory, root) for directory in limiting_directories("memory", root))
-    found = [_system(root), *(free for group in groups for free in group), *_process(root)]
+    found = [system_memory(root), *(free for group in groups for free in group), *_process(root)]
     return [Free(free.name, max(0, free.nbytes)) for free in found]
 
 
@@ -102,7 +102,8 @@ def chosen_budget(memory: str | None, preset: str | None) -> int | None:
     return PRESETS[preset]
 
 
-def _system(root: Path) -> Free:
+def system_memory(root: Path = Path("/")) -> Free:
+    """What the whole machine has left, whatever groups this process is in."""
     fields = _fields(root / "proc/meminfo")
     kilobytes = fields.get("MemAvailable", fields.get("MemFree"))  # kernels before 3.14 do not say what is available
     if kilobytes is not None:

@@ -79,6 +79,7 @@ class Experts:
         self._memory = _core.Arena((slots + window) * self._slot_bytes)
         self._view = self._memory.array()
         self._policy: Policy | None = make_policy(policy, slots, spec.layers, spec.num_experts) if slots else None
+        self._planned = slots
         self._resident: dict[tuple[int, int], tuple[int, Parts]] = {}  # kept experts that are there: slot, tensors
         self._free = deque(range(slots))
         self._window = deque(range(slots, slots + window))
@@ -95,6 +96,26 @@ class Experts:
         if self._open is not None:
             self._open.cancel()
             self._open = None
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one expert."""
+        return self._slot_bytes
+
+    @property
+    def kept(self) -> int:
+        """How many experts may be kept now."""
+        return self._policy.capacity if self._policy is not None else 0
+
+    def resize(self, slots: int) -> None:
+        """Keep at most `slots` experts from now on (no more than were planned); the memory of those that go returns to the system."""
+        if self._policy is None:
+            return
+        self.abandon()
+        for key in self._policy.resize(min(slots, self._planned)):
+            slot, _ = self._resident.pop(key)
+            self._free.append(slot)
+            self._memory.give_back(slot * self._slot_bytes, self._slot_bytes)
 
     def close(self) -> None:
         self.abandon()
