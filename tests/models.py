@@ -70,11 +70,15 @@ class K12Tape(Tape):
 
 
 def build_model(directory: Path, storage: str = "in memory", *, k12: bool = False, piece_bytes: int = 4 << 20, **options: Any) -> Model:
-    """`options` replace fields of the storage, or go to Weights (`faults`, `reader_threads`)."""
+    """`options` replace fields of the storage, or go to Weights (`faults`, `reader_threads`), or give
+    the pieces `checksums`."""
     config = read_config(directory)
     wanted = layout(config)
     checkpoint = Checkpoint.open(directory, wanted, cache=False)
     specs = in_place(checkpoint.tensors, wanted, piece_bytes)
+    if options.pop("checksums", False):  # as if the shards were a packed tape
+        files = ShardFiles(checkpoint.files, checkpoint.sizes)
+        specs = [replace(s, checksum=_core.checksum(files.read(s.file, s.offset, s.nbytes))) for s in specs]
     reading = {name: options.pop(name) for name in ("faults", "reader_threads") if name in options}
     chosen = replace(STORAGES[storage](specs, wanted), **options)
     shards = list(zip(checkpoint.files, checkpoint.sizes, strict=True))

@@ -1,6 +1,6 @@
 """All 93 layers at the true shapes, on the sparse full-size checkpoint, through the command line and under a real memory ceiling.
 
-Eight full-size passes in all: the floor in place and packed, and 8 GB.
+Eleven full-size passes in all: three at the floor, in place and packed, two at 8 GB, and one each at 3, 5 and 16 GB.
 """
 
 from __future__ import annotations
@@ -80,6 +80,13 @@ def test_what_is_given_is_used_and_never_exceeded(k3_sparse: Path, floor: Outcom
     assert 7.2 * GB <= found.rss <= 8.0 * GB
     assert abs(found.plan["total"] - found.rss) <= 0.03 * found.rss
     assert found.logits.tobytes() == floor.logits[:2].tobytes()
+
+
+@pytest.mark.parametrize("gigabytes", [3, 5, 16])
+def test_other_budgets_give_the_same_bits(k3_sparse: Path, floor: Outcome, tmp_path: Path, gigabytes: int) -> None:
+    found = generate(k3_sparse, tmp_path, f"{gigabytes}GB", gigabytes * GB, 1)
+    assert found.rss <= gigabytes * GB
+    assert found.logits.tobytes() == floor.logits[:1].tobytes()
 
 
 def test_less_than_the_floor_is_refused_with_the_numbers(k3_sparse: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from models import all_logits, build_model
 
 from lilliput._core import FaultPlan
-from lilliput.errors import LilliputError
+from lilliput.errors import ContentError, LilliputError
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
@@ -165,3 +168,52 @@ def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:
         file.truncate(shard.stat().st_size // 3)
     with pytest.raises(LilliputError, match=r"model-00002-of-000003\.safetensors: reading .* failed"):
         one_pass(model, IDS[:1])
+
+
+def test_direct_reads_that_are_refused_are_done_through_the_page_cache(want: bytes) -> None:
+    for at in (1, 100):
+        model = build_model(TINY_A, "from disk", piece_bytes=SMALL, faults=FaultPlan(fail_at=[(at, errno.EINVAL)]))
+        assert all_logits(model, IDS, chunk=4).tobytes() == want
+        assert len(model.weights.disk.reader.buffered()) == 1
+
+
+def test_ctrl_c_during_a_read_leaves_the_state_and_the_tape_whole(want: bytes) -> None:
+    faults = FaultPlan()
+    model = build_model(TINY_A, "half", piece_bytes=SMALL, faults=faults)
+    state = State(model.config)
+    first = all_logits(model, IDS[:4], chunk=4, state=state)
+    reads = len(faults.calls())
+    faults.hold()
+
+    def interrupt() -> None:
+        faults.await_calls(reads + 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        all_logits(model, IDS[4:], chunk=4, state=state)
+    thread.join()
+    faults.release()
+    assert state.position == 4
+    rest = all_logits(model, IDS[4:], chunk=4, state=state)
+    assert first.tobytes() + rest.tobytes() == want
+
+
+def test_checking_every_read_finds_what_went_bad_after_the_first(tmp_path: Path) -> None:
+    """A packed piece that changes on disk between two passes."""
+    for verify, noticed in (("first", False), ("every", True)):
+        directory = shutil.copytree(TINY_A, tmp_path / verify)
+        model = build_model(directory, "from disk", verify=verify, checksums=True)
+        one_pass(model, IDS[:1])
+        spec = model.weights.tape._specs[3]
+        shard = sorted(directory.glob("*.safetensors"))[spec.file]
+        raw = bytearray(shard.read_bytes())
+        raw[spec.offset] ^= 1
+        with shard.open("r+b") as file:
+            file.write(raw)
+        if noticed:
+            with pytest.raises(ContentError, match=rf"{shard.name}: piece at byte {spec.offset} .*{spec.name}"):
+                one_pass(model, IDS[:1])
+        else:
+            one_pass(model, IDS[:1])
