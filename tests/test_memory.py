@@ -12,7 +12,6 @@ from lilliput.errors import UsageError
 from lilliput.machine.memory import (
     PRESETS,
     Pressure,
-    available_memory,
     chosen_budget,
     format_size,
     free_memory,
@@ -68,7 +67,7 @@ class Machine:
 
     @property
     def free(self) -> int:
-        return available_memory(self.root)
+        return tightest(self.root).nbytes
 
 
 @pytest.fixture
@@ -87,13 +86,13 @@ def test_an_old_kernel_without_memavailable(machine: Machine) -> None:
 
 
 def test_this_machine() -> None:
-    assert 0 < available_memory() < 1 << 50
+    assert 0 < tightest().nbytes < 1 << 50
 
 
 def test_another_system(tmp_path: Path) -> None:
     """Without /proc there is what psutil says."""
     assert [free.name for free in free_memory(tmp_path)] == ["available memory"]
-    assert available_memory(tmp_path) > 0
+    assert tightest(tmp_path).nbytes > 0
     assert memory_pressure(tmp_path) is None
 
 

@@ -27,7 +27,7 @@ from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.weights import manifest
 from lilliput.weights.checked import verify
-from lilliput.weights.packed import Packed, bad_piece, find_packed, open_packed
+from lilliput.weights.packed import Packed, find_packed, open_packed
 
 
 @pytest.fixture(scope="module")
@@ -333,14 +333,6 @@ def test_verify_names_all_that_is_bad(copy: Path, capsys: pytest.CaptureFixture[
         file.truncate(0)
         file.truncate(packed.sizes[0])
     assert run(["verify", str(copy)]) == 4
-
-
-def test_a_reader_names_piece_matrix_and_file(made: Path) -> None:
-    packed = open_packed(made)
-    error = bad_piece(packed, 1, "needed the checksum 1, found 2")
-    assert error.exit_code == 4
-    assert str(error).startswith(f"{made / 'tape.k12'}: piece 1 ({packed.pieces[1].name}, rows {packed.pieces[1].row} to ")
-    assert "needed the checksum 1, found 2; the file is damaged: remove" in str(error)
 
 
 def test_progress_reaches_the_end(made: Path, copy: Path) -> None:

@@ -45,13 +45,8 @@ class Pressure:
     full: float
 
 
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that can still be allocated without harm; 0 where a limit is already exceeded. `root` is a made-up machine in tests."""
-    return tightest(root).nbytes
-
-
 def tightest(root: Path = Path("/")) -> Free:
-    """The authority that grants least."""
+    """The authority that grants least. `root` is a made-up machine in tests."""
     return min(free_memory(root), key=lambda free: free.nbytes)
 
 

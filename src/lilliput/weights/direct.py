@@ -30,8 +30,6 @@ def room(nbytes: int) -> int:
 
 def memory(nbytes: int) -> Bytes:
     """Zeroed memory that starts at a page, on huge pages where the kernel grants them."""
-    if not hasattr(mmap, "MAP_PRIVATE"):  # pragma: no cover
-        return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
     area = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them

@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from lilliput.errors import ContentError, InputError, Problem
+from lilliput.errors import InputError, Problem
 from lilliput.machine.places import packed_directory
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
@@ -149,11 +149,6 @@ def _opened(directory: Path, contents: Contents) -> Packed:
         for row, rows, offset, nbytes, checksum in m.pieces
     ]
     return Packed(directory, (tape,), (contents.nbytes,), pieces)
-
-
-def bad_piece(packed: Packed, number: int, found: str) -> ContentError:
-    """For a reader whose piece (an index into `packed.pieces`) does not have its checksum."""
-    return ContentError(f"{describe(packed, number)}: {found}; the file is damaged: remove {packed.directory} and pack again")
 
 
 def describe(packed: Packed, number: int) -> str:

@@ -29,6 +29,7 @@ only the weight of recency (frequency is itself a noisy estimate and has to be s
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class Verdict(NamedTuple):
     admitted: dict[int, Key | None]  # the misses that stay → the expert whose slot each takes; None: an empty slot
 
 
-class Policy:
+class Policy(ABC):
     """Keeps at most `capacity` experts of the given layers, each of which has `experts` of them.
 
     Every expert has a score that changes only when its own layer is visited. A miss is admitted while a slot is free or
@@ -113,9 +114,9 @@ class Policy:
             self._count -= 1
         return gone
 
+    @abstractmethod
     def _visit(self, row: int, wanted: npt.NDArray[np.intp], uses: float | Array, tokens: int) -> None:
         """Bring the scores of one layer up to date: `wanted` are used now."""
-        raise NotImplementedError
 
     def _admit(self, misses: npt.NDArray[np.intp], scores: Array) -> dict[int, Key | None]:
         admitted: dict[int, Key | None] = {}
