@@ -235,7 +235,7 @@ class Tape:
 
     def _drop_flights(self) -> None:
         for flight in self._flights:
-            self._disk.reader.cancel(flight.ticket)
+            self._disk.cancel(flight.ticket)
             self.stats.bytes_dropped += flight.nbytes
         self._flights.clear()
         self._ring.clear()
