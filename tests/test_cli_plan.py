@@ -88,7 +88,7 @@ def test_a_budget_beyond_this_machine_is_planned_and_said_so(k3_sparse: Path, ca
         (["--preset", "huge"], 2, "laptop"),
         (["--memory", "much"], 2, "--memory"),
         (["--memory", "1GB", "--trunk-memory", "1"], 2, "--trunk-memory"),
-        (["--memory", "1GB", "--expert-memory", "2GB"], 3, "--expert-memory 2GB with --memory 1GB: short of"),
+        (["--memory", "1GB", "--expert-memory", "2GB"], 3, "--expert-memory 2GB with --memory 1GB: short by"),
         (["--batch", "0"], 2, "--batch"),
         (["--context", "0"], 2, "--context"),
         (["--check-every-read"], 2, "reads no pieces"),

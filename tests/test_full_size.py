@@ -93,5 +93,5 @@ def test_less_than_the_floor_is_refused_with_the_numbers(k3_sparse: Path) -> Non
     arguments = ["generate", str(k3_sparse), "--ids", IDS, "--memory", "700MB"]
     done = subprocess.run([sys.executable, "-m", "lilliput", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 3
-    assert "short of" in done.stderr
+    assert "short by" in done.stderr
     assert "--memory" in done.stderr

@@ -317,7 +317,7 @@ def test_verify_finds_a_flipped_byte_anywhere(copy: Path, capsys: pytest.Capture
         assert run(["verify", str(copy), "-q"]) == 4
         err = capsys.readouterr().err
         assert f"tape.k12: piece {number} ({packed.pieces[number].name}, rows {packed.pieces[number].row} to" in err
-        assert f"1 of {len(packed.pieces)} pieces are damaged" in err
+        assert f"damaged: 1 of {len(packed.pieces)} pieces" in err
         flip(copy / "tape.k12", at)
     assert run(["verify", str(copy), "-q"]) == 0
 

@@ -228,7 +228,7 @@ def test_overrides_that_cannot_be_are_refused_with_numbers() -> None:
     with pytest.raises(DoesNotFitError, match=r"--expert-memory 20MB: needed at least \d+"):
         make_plan(K3, Budget(8 * GB, experts=20_000_000))
     with pytest.raises(
-        DoesNotFitError, match=r"--trunk-memory 4GB and --expert-memory 4GB with --memory 8GB: short of .*what would fit: --memory"
+        DoesNotFitError, match=r"--trunk-memory 4GB and --expert-memory 4GB with --memory 8GB: short by .*what would fit: --memory"
     ):
         make_plan(K3, Budget(8 * GB, 4 * GB, 4 * GB))
     both = make_plan(K3, Budget(8 * GB, 3 * GB, 2 * GB))

@@ -159,6 +159,31 @@ def test_an_abandoned_pass_leaves_the_tape_fit_for_the_next(layer: int, want: by
     assert all_logits(model, IDS, chunk=4).tobytes() == want
 
 
+@pytest.mark.parametrize("what", ["piece", "expert"])
+def test_an_interrupt_between_an_answer_and_the_note_of_it_leaves_all_fit_for_the_next_pass(
+    what: str, want: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(TINY_A, "from disk", piece_bytes=SMALL)
+    wait = model.weights.disk.wait
+
+    def interrupted(ticket: int, name: str) -> float:
+        seconds = wait(ticket, name)
+        if name.startswith(what):
+            raise KeyboardInterrupt
+        return seconds
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.weights.disk, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one_pass(model, IDS[:3])
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
+    with monkeypatch.context() as patch:
+        patch.setattr(model.weights.disk, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one_pass(model, IDS[:3])
+    model.weights.close()
+
+
 def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:
     directory = shutil.copytree(TINY_A, tmp_path / "m")
     model = build_model(directory, "from disk", piece_bytes=SMALL)

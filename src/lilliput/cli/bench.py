@@ -27,8 +27,13 @@ def open_(model: str, json_file: str | None) -> None:
     measured = measure_open(directory)
     write_json(json_file, {"command": "bench open", "checkpoint": str(directory), **measured})
     if json_file != "-":
-        for name, value in measured.items():
-            click.echo(f"{name}: {value}")
+        counts = f"{measured['files']:,} files, {measured['bytes']:,} bytes, {measured['tensors']:,} tensors of the text model"
+        click.echo(f"{directory}: {counts}")
+        for name, what in (("headers", "every header"), ("sidecar", "index sidecar")):
+            found = measured[name]
+            each = ", ".join(f"{seconds:.4f}" for seconds in found["all_seconds"])
+            unused = "" if found.get("used", True) else "; the sidecar was not used"
+            click.echo(f"{what}: {found['seconds']:.4f} s ({each}); peak memory grew by {found['peak_rss_growth'] / 1e6:.1f} MB{unused}")
 
 
 bench.add_command(disk)

@@ -190,7 +190,7 @@ class Run:
 
     def closing_lines(self, prompt: int, sampling: Sampling, interrupt: BaseException | None) -> None:
         total = time.monotonic() - self._began
-        parts = [f"{len(self.tokens)} tokens in {total:.2f} s"]
+        parts = [f"{len(self.tokens)} token{'s' if len(self.tokens) != 1 else ''} in {total:.2f} s"]
         if self.times:
             parts.append(f"prompt of {prompt} at {prompt / self.times[0]:.3g} tokens/s")
         if len(self.times) > 1:

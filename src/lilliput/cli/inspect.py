@@ -34,5 +34,6 @@ def _show(census: Census) -> None:
     console.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards", soft_wrap=True)
     console.print(table)
     console.print(
-        f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes"
+        f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes",
+        soft_wrap=True,
     )

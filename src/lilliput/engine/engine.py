@@ -223,7 +223,7 @@ class Engine:
         if bad:
             raise ContentError(
                 f"{self.source.directory}: {bad} MXFP4 groups had the scale byte 255 (NaN) and were taken as zero: do not use this output; "
-                "the experts are damaged (`lilliput verify` finds the shard)"
+                "the experts are damaged; download the shards again"
             )
 
     def check_open(self) -> None:

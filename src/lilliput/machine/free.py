@@ -44,7 +44,7 @@ def refuse_overdraft(plan: Plan, free: Free, own: int) -> None:
     if plan.total > there:
         raise DoesNotFitError(
             f"{plan.source} {format_size(plan.budget)}: the plan takes {format_size(plan.total)}, and only {format_size(there)} can be had "
-            f"({free.name}): short of {format_size(plan.total - there)}; use --memory {format_size(_down(there))} or less, or end what "
+            f"({free.name}): short by {format_size(plan.total - there)}; use --memory {format_size(_down(there))} or less, or end what "
             "uses the memory"
         )
 

@@ -245,7 +245,7 @@ class _Room:
             needed = rest + least_trunk + least_experts
             asked = [f"{option} {format_size(n)}" for option, n, _ in given if n is not None]
             raise DoesNotFitError(
-                f"{' and '.join(asked)} with {budget.source} {format_size(self.task.total)}: short of "
+                f"{' and '.join(asked)} with {budget.source} {format_size(self.task.total)}: short by "
                 f"{_up(needed - self.task.total, 1000)}, for the rest needs {_up(rest, 1000)}; what would fit: --memory {_up(needed)}, "
                 f"or {_up(max(left, 0), 1000)} for both together"
             )
@@ -328,7 +328,7 @@ def _does_not_fit(room: _Room, budget: Budget) -> DoesNotFitError:
     sequences = f"{task.batch} sequences of {task.context:,} tokens" if task.batch > 1 else f"a context of {task.context:,} tokens"
     return DoesNotFitError(
         f"{budget.source} {format_size(task.total)} is not enough for {sequences}: needed at least {_up(least, 1000)}, "
-        f"short of {_up(least - task.total, 1000)}; what would fit: {', or '.join(advice)}"
+        f"short by {_up(least - task.total, 1000)}; what would fit: {', or '.join(advice)}"
     )
 
 

@@ -52,7 +52,7 @@ def verify(packed: Packed, progress: Callable[[int, int], None] | None = None) -
         file.close()
     if bad:
         shown = bad[:MOST_SHOWN] + ([f"... and {len(bad) - MOST_SHOWN} more"] if len(bad) > MOST_SHOWN else [])
-        hint = f"{len(bad)} of {len(packed.pieces)} pieces are damaged: remove {packed.directory} and run `lilliput pack` again"
+        hint = f"damaged: {len(bad)} of {len(packed.pieces)} pieces: remove {packed.directory} and run `lilliput pack` again"
         raise ContentError("\n".join([*shown, hint]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ class Disk:
             return self.reader.wait(ticket)
         except OSError as error:
             raise LilliputError(f"{error.filename}: reading {what} failed: {error.strerror}; check the disk and start again") from error
+
+    def cancel(self, ticket: int) -> None:
+        """Stop reading; at return it has stopped. An interrupt between an answer and the note of it leaves nothing to stop."""
+        with suppress(ValueError):
+            self.reader.cancel(ticket)
 
     def stats(self) -> dict[str, Any]:
         return self.reader.stats()

@@ -186,7 +186,7 @@ class Experts:
 
     def cancel(self, landing: _Landing) -> None:
         for ticket in landing.tickets:
-            self._disk.reader.cancel(ticket)
+            self._disk.cancel(ticket)
 
 
 class Chosen:

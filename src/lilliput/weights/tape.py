@@ -195,7 +195,8 @@ class Tape:
             return
         if _core.checksum(data) != spec.checksum:
             path = self._disk.path(self._files[spec.file])
-            raise ContentError(f"{path}: {self._describe(spec)} does not match its checksum: do not use any output; pack the tape again")
+            what = f"{path}: {self._describe(spec)} does not match its checksum"
+            raise ContentError(f"{what}: do not use any output; remove {path.parent} and run `lilliput pack` again")
         self._verified.add(index)
 
     def _describe(self, spec: PieceSpec) -> str:
@@ -235,7 +236,7 @@ class Tape:
 
     def _drop_flights(self) -> None:
         for flight in self._flights:
-            self._disk.reader.cancel(flight.ticket)
+            self._disk.cancel(flight.ticket)
             self.stats.bytes_dropped += flight.nbytes
         self._flights.clear()
         self._ring.clear()
