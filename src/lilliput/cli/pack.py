@@ -36,6 +36,8 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
     write_json(json_file, {"command": "pack", **summary})
     kept = f", {summary['pieces_kept']:,} of {summary['pieces']:,} pieces from before" if summary["pieces_kept"] else ""
     terminal.note(f"{place}: {summary['bytes']:,} bytes, {summary['ratio']:.4f} of bf16, {summary['bytes_on_disk']:,} on disk{kept}")
+    if summary["pieces_kept"] == summary["pieces"]:
+        terminal.note(f"it was finished before and is not read again: `lilliput verify {shlex.quote(str(place))}` checks it")
     if output is not None:
         terminal.note(f"use it with `--trunk {shlex.quote(str(place))}`")
 
