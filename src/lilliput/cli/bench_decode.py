@@ -1,0 +1,4 @@
+import click
+@click.command("decode")
+def decode() -> None:
+    pass
