@@ -25,6 +25,4 @@ def ceiling(nbytes: int) -> Iterator[Ceiling]:
 
 def run_under(group: Ceiling, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run `python -m lilliput ...` below the ceiling."""
-    return subprocess.run(
-        group.command([sys.executable, "-m", "lilliput", *arguments]), capture_output=True, text=True, check=False
-    )
+    return subprocess.run(group.command([sys.executable, "-m", "lilliput", *arguments]), capture_output=True, text=True, check=False)

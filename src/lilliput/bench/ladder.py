@@ -80,7 +80,7 @@ class Rung:
 
 @dataclass(slots=True)
 class Ladder:
-    """All rungs; `about` holds what every run said of machine and model, `kind` how the ceiling was made, `interrupt` what ended it early."""
+    """All rungs; `about`: what a run said of machine and model, `kind`: how the ceiling was made, `interrupt`: what ended it early."""
 
     rungs: list[Rung]
     ids: list[int]

@@ -103,16 +103,16 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
         "Made by `lilliput bench ladder`. Each rung is `lilliput generate` in a process of its own, given the rung as `--memory`, below a",
         f"ceiling of the same size that the kernel enforces ({machine['ceiling'] or 'none was made'}), swap off.",
         "",
-        f"- Model: {run.get('layers', '?')} layers, {files['bytes'] / GB:,.1f} GB of shards, trunk {run.get('trunk', '?')}; prompt ids {ids},"
-        f" {ladder.tokens} tokens, {ladder.repeats} run{'s' * (ladder.repeats > 1)} per rung, greedy.",
+        f"- Model: {run.get('layers', '?')} layers, {files['bytes'] / GB:,.1f} GB of shards, trunk {run.get('trunk', '?')}; "
+        f"prompt ids {ids}, {ladder.tokens} tokens, {ladder.repeats} run{'s' * (ladder.repeats > 1)} per rung, greedy.",
         f"- Machine: {kind}{cpu}, {machine['cpus']} CPUs, {format_size(machine['memory_bytes'])} of memory; "
         f"{run.get('threads', '?')} threads, {run.get('isa', '?')}.",
         f"- Ids: {_ids(report)}",
     ]
     if files["sparse"]:
         lines.append(
-            f"- The checkpoint is sparse: {files['bytes_stored'] / GB:.2f} of {files['bytes'] / GB:,.1f} GB are on disk. Holes are read at the"
-            " speed of memory, so the times show computing and overhead, not a disk; bytes, hits and memory are those of full shards."
+            f"- The checkpoint is sparse: {files['bytes_stored'] / GB:.2f} of {files['bytes'] / GB:,.1f} GB are on disk. Holes are read at"
+            " the speed of memory, so the times show computing and overhead, not a disk; bytes, hits and memory are those of full shards."
         )
     if ladder.interrupt is not None:
         lines.append("- Interrupted: rungs that were not reached are missing.")
@@ -121,7 +121,7 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
     reasons = [f"- {format_size(rung.nbytes)}: {rung.reason}" for rung in ladder.rungs if rung.reason]
     lines += ["", *reasons, ""] if reasons else [""]
     lines += [
-        "`s/token` is the median over all tokens behind the first of all runs; the first token includes the prompt and the reading of pins.",
+        "`s/token` is the median over all tokens behind the first, of all runs; the first includes the prompt and the reading of pins.",
         "`GB/token` is what was read for a token's own pass, alignment included; a hit is an expert that cost no read. GB = 10^9 bytes.",
     ]
     return "\n".join(lines) + "\n"

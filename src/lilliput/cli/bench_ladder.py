@@ -67,10 +67,10 @@ def ladder(
 
     found = climb(directory, sizes, ids=ids, tokens=tokens, repeats=repeats, options=given, progress=told)
     write_json(json_file, as_json(found, directory))
-    for file, text in ((csv_file, lambda: as_csv(found)), (markdown_file, lambda: as_markdown(found, directory))):
+    for file, text in ((csv_file, as_csv(found)), (markdown_file, as_markdown(found, directory))):
         if file is not None:
             with replacing(Path(file)) as out:
-                out.write(text().encode())
+                out.write(text.encode())
     if plot_file is not None:
         draw(pyplot, found, Path(plot_file))
     if json_file != "-":

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def peak_rss() -> int:
     """The most memory this process ever had resident, in bytes, as the kernel counts it."""
     with suppress(OSError, StopIteration):  # Linux; what getrusage says there may be the parent's
-        with Path("/proc/self/status").open() as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+        status = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

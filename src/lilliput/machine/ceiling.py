@@ -24,7 +24,9 @@ PROBE_SECONDS = 20
 # Where a process in a scope finds its own limit: version 2, then version 1.
 _PROBE = """
 for group in $(sed -n 's/^0:://p' /proc/self/cgroup); do cat "/sys/fs/cgroup$group/memory.max" 2>/dev/null; done
-for group in $(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup); do cat "/sys/fs/cgroup/memory$group/memory.limit_in_bytes" 2>/dev/null; done
+for group in $(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup); do
+    cat "/sys/fs/cgroup/memory$group/memory.limit_in_bytes" 2>/dev/null
+done
 """
 
 
