@@ -51,7 +51,7 @@ class Round:
 
     wall: float = 0.0
     waited: float = 0.0
-    cpu: float = 0.0  # of the reader's threads, while the engine ran
+    cpu_per_byte: float = 0.0  # seconds of the reader's threads, while the engine ran
     nbytes: int = 0
     computing: float = 0.0
     reading: float = 0.0
@@ -103,7 +103,6 @@ def measure_decode(
             else:
                 _compare(_run(_of_model(resident, engine.chunk), prompt, tokens, found, computing=True), expected)
             tick()
-            _settle(engine)
             nbytes, found.reading, found.reading_cpu = _from_disk("reading alone", lambda: reading.run(play.passes))
             tick()
             for threads in sorted({1, READER_THREADS}):
@@ -164,10 +163,14 @@ def _run(step: Step, prompt: Sequence[int], tokens: int, found: Round, *, comput
 
 
 def _engine_round(engine: Engine, play: Play, prompt: Sequence[int], tokens: int, found: Round, expected: list[bytes]) -> None:
-    """The ring is full when the clock starts and when it stops: every pass reads ahead into one that follows."""
+    """The reader is as far ahead when the clock starts as when it stops: every pass reads on into one that follows.
+
+    What the reader did is counted from rest to rest, with the prompt.
+    """
+    stats, fetched = _at_rest(engine), fetched_bytes()
     step = _of_engine(engine)
     logits = step(prompt)
-    before, fetched = _counters(engine), fetched_bytes()
+    waited = _waited(engine)
     bits = []
     with play.recording():
         start = time.perf_counter()
@@ -176,29 +179,33 @@ def _engine_round(engine: Engine, play: Play, prompt: Sequence[int], tokens: int
             logits = step([int(np.argmax(logits))])
             bits.append(logits.tobytes())
         found.wall = time.perf_counter() - start
-    waited, cpu, read = (b - a for a, b in zip(before, _counters(engine), strict=True))
-    found.waited, found.cpu, found.nbytes = waited, cpu / max(read, 1) * play.nbytes, play.nbytes
+    found.waited, found.nbytes = _waited(engine) - waited, play.nbytes
     if not play.nbytes:
         raise UsageError(
             f"--memory {format_size(engine.plan.budget)}: nothing is read at this budget, because everything stays in memory: give less"
         )
-    _check_fetched("the engine's reading", int(read), fetched_bytes() - fetched)
+    after = _at_rest(engine)
+    read = after["bytes_read"] - stats["bytes_read"]
+    _check_fetched("the engine's reading", read, fetched_bytes() - fetched)
+    found.cpu_per_byte = (after["cpu_s"] - stats["cpu_s"]) / read
     _compare(bits, expected)
 
 
-def _counters(engine: Engine) -> tuple[float, float, float]:
-    """Seconds waited, CPU seconds of the reader, bytes it read."""
-    weights, stats = engine.weights, engine.weights.disk.stats()
-    experts = weights.experts.stats.waited_s if weights.experts is not None else 0.0
-    return weights.tape.stats.waited_s + experts, stats["cpu_s"], stats["bytes_read"]
+def _waited(engine: Engine) -> float:
+    """Seconds that the arithmetic waited for the disk."""
+    weights = engine.weights
+    return weights.tape.stats.waited_s + (weights.experts.stats.waited_s if weights.experts is not None else 0.0)
 
 
-def _settle(engine: Engine) -> None:
-    """Until the reading ahead of the engine's last pass has ended."""
-    before = -1.0
-    while (now := engine.weights.disk.stats()["bytes_read"]) != before:
+def _at_rest(engine: Engine) -> dict[str, Any]:
+    """The reader's counters once its reading ahead has ended: a reader with a read in flight counts busy time all along."""
+    before = engine.weights.disk.stats()
+    while True:
+        time.sleep(0.002)
+        now = engine.weights.disk.stats()
+        if not now["queued"] and now["busy_s"] == before["busy_s"]:
+            return now
         before = now
-        time.sleep(0.05)
 
 
 def _from_disk(what: str, run: Callable[[], tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -274,7 +281,7 @@ def _report(engine: Engine, rounds: Sequence[Round], tokens: int, why: str) -> d
         "ratios": {
             "wall_over_limit": spread([r.wall / r.limit for r in rounds]),
             "reading_over_raw": spread([r.nbytes / r.reading / 1e9 / max(r.raw.values()) for r in rounds]),
-            "reader_cpu_s_per_gb": spread([r.cpu / r.nbytes * 1e9 for r in rounds]),
+            "reader_cpu_s_per_gb": spread([r.cpu_per_byte * 1e9 for r in rounds]),
             "reading_cpu_s_per_gb": spread([r.reading_cpu / r.nbytes * 1e9 for r in rounds]),
         },
         "targets": TARGETS,
