@@ -125,7 +125,7 @@ def measure_disk(
     """
     if repeats < 1:
         raise UsageError(f"--repeats: needed 1 or more, found {repeats}")
-    _needs_count_of_fetched_bytes()
+    needs_count_of_fetched_bytes()
     devices = find_devices(Path(path), least_file, least_total)
     steps, done = len(devices) * repeats * len(shapes), 0
     reports = []
@@ -198,7 +198,7 @@ def _run_reader(device: Device, shape: Shape, places: Sequence[tuple[int, int]])
         arena = Arena(slot * shape.at_once, touch=os.cpu_count() or 1)
         # Pieces follow each other through a ring; the experts of a layer are asked for together, when its router has decided.
         in_layers = shape.name == "experts"
-        before, start = _fetched(), time.perf_counter()
+        before, start = fetched_bytes(), time.perf_counter()
         pending: list[int] = []
         for i, (file, offset) in enumerate(places):
             if len(pending) == shape.at_once:
@@ -209,7 +209,7 @@ def _run_reader(device: Device, shape: Shape, places: Sequence[tuple[int, int]])
             pending.append(reader.submit(numbers[file], offset, shape.nbytes, address, in_layers))
         for ticket in pending:
             reader.wait(ticket)
-        seconds, fetched = time.perf_counter() - start, _fetched() - before
+        seconds, fetched = time.perf_counter() - start, fetched_bytes() - before
         stats = reader.stats()
         device.modes.update(reader.mode(number) for number in numbers)
         device.reasons.update(reader.buffered())
@@ -222,27 +222,27 @@ def _run_plain(device: Device, shape: Shape, places: Sequence[tuple[int, int]]) 
     """One `pread` after the other into the same memory, past the page cache where the file system allows."""
     arena = Arena(shape.nbytes, touch=1)
     buffer = arena.array().data
-    descriptors = [_open_direct(file.path) for file in device.files]
+    descriptors = [open_direct(file.path) for file in device.files]
     try:
-        before, cpu, start = _fetched(), time.thread_time(), time.perf_counter()
+        before, cpu, start = fetched_bytes(), time.thread_time(), time.perf_counter()
         read = 0
         for file, offset in places:
-            read += _pread(descriptors[file], buffer, offset)
-        seconds, cpu, fetched = time.perf_counter() - start, time.thread_time() - cpu, _fetched() - before
+            read += pread_direct(descriptors[file], buffer, offset)
+        seconds, cpu, fetched = time.perf_counter() - start, time.thread_time() - cpu, fetched_bytes() - before
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
     return Run(len(places) * shape.nbytes, read, seconds, cpu, fetched)
 
 
-def _open_direct(path: Path) -> int:
+def open_direct(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
     except OSError:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _pread(descriptor: int, buffer: memoryview, offset: int) -> int:
+def pread_direct(descriptor: int, buffer: memoryview, offset: int) -> int:
     try:
         return os.preadv(descriptor, [buffer], offset)
     except OSError as error:
@@ -296,12 +296,12 @@ def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.nbytes / run.seconds / 1e9 for run in runs]
 
 
-def _needs_count_of_fetched_bytes() -> None:
+def needs_count_of_fetched_bytes() -> None:
     if sys.platform != "linux":
-        raise LilliputError("`bench disk` needs Linux: other systems do not say which bytes came from the disk and which from memory")
+        raise LilliputError("measuring a disk needs Linux: other systems do not say which bytes came from the disk and which from memory")
 
 
-def _fetched() -> int:
+def fetched_bytes() -> int:
     """Bytes that this process has had fetched from storage since it started."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_inblock * 512
 

@@ -19,7 +19,7 @@ from lilliput.cli.main import exit_code_of
 from lilliput.cli.signals import Terminated
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import DEMO_NOTE
-from lilliput.engine.report import Meter, closing_lines, facts, in_short
+from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.source import Source
@@ -139,6 +139,7 @@ class Run:
         self.logits: list[np.ndarray[Any, np.dtype[np.float32]]] = []
         self._began = time.monotonic()
         self._meter = Meter(engine)
+        self.costs: list[Cost] = []
         self.times: list[float] = []  # seconds since the start at which each token was there
 
     def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> BaseException | None:
@@ -149,7 +150,8 @@ class Run:
                     self.tokens.append(token)
                     self.times.append(time.monotonic() - self._began)
                     self._print(token)
-                    self.terminal.detail(f"{len(self.tokens)}: {self._meter.line()}")
+                    self.costs.append(self._meter.measure())
+                    self.terminal.detail(f"{len(self.tokens)}: {self.costs[-1]}")
         except (KeyboardInterrupt, Terminated, OSError) as end:
             interrupt: BaseException | None = end
         else:
@@ -185,6 +187,7 @@ class Run:
             "finish_reason": self.tokens[-1].finish if self.tokens else None,
             "sampling": asdict(sampling),
             "timings": {"open_s": open_seconds, "first_token_s": self.times[0] if self.times else None, "token_s": self.times},
+            "tokens": [asdict(cost) for cost in self.costs],  # the first includes the prompt
             **facts(self.engine),
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
-from lilliput.errors import MissingExtraError
+from lilliput.cli.picture import pyplot as load_pyplot
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.simulate import EXPERT_BYTES, Simulation
 from lilliput.simulate import simulate as run_simulation
@@ -47,7 +46,7 @@ def simulate(
     """
     asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
     expert_bytes = parse_size(expert_size, "--expert-size") if expert_size is not None else EXPERT_BYTES
-    pyplot = _pyplot() if plot_file else None
+    pyplot = load_pyplot() if plot_file else None
     recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
@@ -78,15 +77,6 @@ def _show(simulation: Simulation) -> None:
         table.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
     console.print(table)
     console.print(f"hits in percent; the default policy is {DEFAULT}")
-
-
-def _pyplot() -> Any:
-    """matplotlib, drawing to files only. Asked for before the work, so that a missing extra is not found out after it."""
-    try:
-        importlib.import_module("matplotlib").use("Agg")
-        return importlib.import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise MissingExtraError("a picture (--plot)", "plot") from error
 
 
 def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:

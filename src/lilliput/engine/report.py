@@ -7,7 +7,9 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 def peak_rss() -> int:
     """The most memory this process ever had resident, in bytes, as the kernel counts it."""
+    with suppress(OSError, StopIteration):  # Linux; what getrusage says there may be the parent's
+        status = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -77,26 +82,53 @@ def counters(engine: Engine) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one token cost.
+
+    `bytes_read` is what arrived meanwhile, reading ahead included; `trunk_bytes` and `expert_bytes` are what was read for its own pass
+    or passes. `hits` of `experts` used cost no read.
+    """
+
+    seconds: float
+    bytes_read: int
+    trunk_bytes: int
+    expert_bytes: int
+    waits: int
+    waited_s: float
+    hits: int
+    experts: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seconds:.2f} s, {self.bytes_read / 1e9:.2f} GB read, {self.waits} waits ({self.waited_s:.2f} s), "
+            f"{self.hits} of {self.experts} experts resident"
+        )
+
+
 class Meter:
-    """What each token cost: call `line` after every token."""
+    """What each token cost: call `measure` after every token."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._before = self._now()
 
-    def _now(self) -> tuple[float, int, int, float, int, int]:
+    def _now(self) -> tuple[float, int, int, int, int, float, int, int]:
         weights = self._engine.weights
         experts = weights.experts.stats if weights.experts is not None else ExpertStats()
         tape = weights.tape.stats
         waits, waited = tape.waits + experts.waits, tape.waited_s + experts.waited_s
-        return time.monotonic(), self._engine.bytes_read, waits, waited, experts.hits, experts.hits + experts.reads
+        used = experts.hits + experts.reads
+        return (
+            *(time.monotonic(), self._engine.bytes_read, tape.bytes_consumed, experts.bytes_read),
+            *(waits, waited, experts.hits, used),
+        )
 
-    def line(self) -> str:
-        """Seconds, GB read, waits for the disk and expert hits since the last call."""
+    def measure(self) -> Cost:
+        """Since the last call."""
         now = self._now()
-        seconds, nbytes, waits, waited, hits, used = (b - a for a, b in zip(self._before, now, strict=True))
-        self._before = now
-        return f"{seconds:.2f} s, {nbytes / 1e9:.2f} GB read, {waits} waits ({waited:.2f} s), {hits} of {used} experts resident"
+        before, self._before = self._before, now
+        return Cost(*(b - a for a, b in zip(before, now, strict=True)))  # type: ignore[arg-type]
 
 
 def closing_lines(engine: Engine, seconds: float) -> Iterator[str]:
