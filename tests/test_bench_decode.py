@@ -21,7 +21,7 @@ from lilliput.engine.engine import Engine
 from lilliput.engine.source import Source
 from lilliput.errors import LilliputError, UsageError
 from lilliput.machine.free import own_memory
-from lilliput.machine.memory import parse_size
+from lilliput.machine.memory import Free, parse_size
 from lilliput.machine.plan import Budget
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count what came from the disk")
@@ -96,7 +96,7 @@ def test_what_was_recorded_is_what_the_engine_read_and_reading_alone_reads_the_s
 
 @pytest.mark.usefixtures("anywhere")
 def test_a_model_too_large_for_memory_is_replaced_by_something_that_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "available_memory", lambda: 1000)
+    monkeypatch.setattr(bench, "tightest", lambda: Free("a test", 1000))
     found = measure_decode(engine, IDS, tokens=1, repeats=1)
     assert found["computing_is"].startswith("the engine's wall time without its waits, because the model in memory would take")
 

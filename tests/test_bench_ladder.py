@@ -56,7 +56,7 @@ def test_every_rung_is_there_and_the_ids_are_the_same(climbed: tuple[int, Path],
 def test_a_rung_below_the_floor_is_refused_with_the_reason(climbed: tuple[int, Path]) -> None:
     first = report_of(climbed)["rungs"][0]
     assert (first["status"], first["runs"], first["seconds_per_token"]) == ("refused", 0, None)
-    assert "short of" in first["reason"]
+    assert "short by" in first["reason"]
     assert "what would fit: --memory" in first["reason"]
 
 

@@ -27,7 +27,7 @@ from lilliput.bench.extents import Play, PureReading, Raw
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.errors import LilliputError, UsageError
-from lilliput.machine.memory import available_memory, format_size
+from lilliput.machine.memory import format_size, tightest
 from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.disk import READER_THREADS
@@ -246,7 +246,7 @@ def _resident(
     wanted = source.layout
     slot = slot_bytes(wanted.experts) if wanted.experts else 0
     window = min(8, len(used))
-    needed, there = sum(spec.nbytes for spec in specs) + (len(used) + window) * slot, available_memory()
+    needed, there = sum(spec.nbytes for spec in specs) + (len(used) + window) * slot, tightest().nbytes
     if needed > FREE_SHARE * there:
         return None, f"the model in memory would take {format_size(needed)}, and {format_size(there)} are free"
     weights = Weights(source.checkpoint, wanted, usable_ids=source.usable_ids)
