@@ -43,7 +43,8 @@ lint: $(BUILD_STAMP)
 	tools/line_counts.sh
 
 bench: $(BUILD_STAMP)
-	$(BIN)/python -m lilliput bench open demo
+	$(BIN)/lilliput bench open demo
+	$(BIN)/lilliput bench decode demo
 
 test-sanitize:
 	tools/test_sanitize.sh
