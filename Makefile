@@ -43,8 +43,10 @@ lint: $(BUILD_STAMP)
 	tools/line_counts.sh
 
 bench: $(BUILD_STAMP)
-	$(BIN)/lilliput bench open demo
-	$(BIN)/lilliput bench decode demo
+	test -e build/mini/config.json || $(BIN)/lilliput synth build/mini --shape mini
+	$(BIN)/lilliput bench open build/mini
+	$(BIN)/lilliput bench disk build/mini
+	$(BIN)/lilliput bench decode build/mini --memory 700MB
 
 test-sanitize:
 	tools/test_sanitize.sh
