@@ -77,6 +77,13 @@ def test_a_ceiling_below_the_budget_is_seen_before_the_start(mini: Path) -> None
         assert done.returncode == 0, done.stderr
 
 
+def test_a_checkpoint_is_never_written_to(mini: Path, tmp_path: Path) -> None:
+    """Nor needs it to be writable: what is there before and after a run is the same to the nanosecond."""
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [mini, *mini.iterdir()]}
+    assert generate(mini, tmp_path, "400MB").returncode == 0
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in [mini, *mini.iterdir()]} == before
+
+
 def test_too_little_is_refused_with_what_would_fit(mini: Path, tmp_path: Path) -> None:
     done = generate(mini, tmp_path, "60MB")
     assert done.returncode == 3

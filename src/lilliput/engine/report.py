@@ -138,7 +138,9 @@ def closing_lines(engine: Engine, seconds: float) -> Iterator[str]:
     waited = trunk["waited_s"] + experts.get("waited_s", 0.0)
     speed = f"{reader['gb_per_s']:.2f} GB/s while reading" if reader["gb_per_s"] else "nothing read"
     share = 100 * waited / seconds if seconds else 0.0
-    yield f"disk: {reader['bytes_read'] / 1e9:.2f} GB, {speed}; {share:.0f} % of the time waited for it"
+    rates = engine.plan.rates
+    device = f"the plan counts on {rates.disk_bytes_per_s / 1e9:.2f} GB/s"
+    yield f"disk: {reader['bytes_read'] / 1e9:.2f} GB, {speed} ({device}); {share:.0f} % of the time waited for it"
     yield (
         f"trunk ({trunk['storage']}): {trunk['bytes_last_pass'] / 1e9:.3f} GB in the last pass, "
         f"{trunk['bytes_planned_per_pass'] / 1e9:.3f} planned; {trunk['bytes_read_past_the_end'] / 1e9:.3f} GB read past the end"
