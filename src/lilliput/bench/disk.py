@@ -219,15 +219,17 @@ def _run_reader(device: Device, shape: Shape, places: Sequence[tuple[int, int]])
 
 
 def _run_plain(device: Device, shape: Shape, places: Sequence[tuple[int, int]]) -> Run:
-    """One `pread` after the other into the same memory, past the page cache where the file system allows."""
-    arena = Arena(shape.nbytes, touch=1)
+    """One `pread` after the other, past the page cache where the file system allows, into as much memory as the pieces' ring: the same
+    4 MB again and again would stay in the processor's cache and be filled a third faster than any engine's memory."""
+    arena = Arena(shape.nbytes * PIECES_AHEAD, touch=1)
     buffer = arena.array().data
     descriptors = [open_direct(file.path) for file in device.files]
     try:
         before, cpu, start = fetched_bytes(), time.thread_time(), time.perf_counter()
         read = 0
-        for file, offset in places:
-            read += pread_direct(descriptors[file], buffer, offset)
+        for i, (file, offset) in enumerate(places):
+            at = i % PIECES_AHEAD * shape.nbytes
+            read += pread_direct(descriptors[file], buffer[at : at + shape.nbytes], offset)
         seconds, cpu, fetched = time.perf_counter() - start, time.thread_time() - cpu, fetched_bytes() - before
     finally:
         for descriptor in descriptors:

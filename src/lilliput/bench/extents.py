@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput._core import Arena
-from lilliput.bench.disk import PIECE, open_direct, pread_direct
+from lilliput.bench.disk import PIECE, PIECES_AHEAD, open_direct, pread_direct
 from lilliput.engine.engine import Engine
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import Experts
@@ -161,11 +161,15 @@ class Raw:
             places.append((file, offset))
             total += min(self._piece, self._sizes[file] - offset)
             self._at += 1
-        arenas = [Arena(self._piece, touch=1) for _ in range(threads)]
+        # As much memory as a ring: 4 MB that stay in the processor's cache are filled a third faster, and no engine reads into those.
+        arenas = [Arena(self._piece * PIECES_AHEAD, touch=1) for _ in range(threads)]
 
         def share(number: int) -> tuple[int, float]:
             buffer, cpu = arenas[number].array().data, time.thread_time()
-            read = sum(pread_direct(self._descriptors[file], buffer, offset) for file, offset in places[number::threads])
+            read = 0
+            for i, (file, offset) in enumerate(places[number::threads]):
+                at = i % PIECES_AHEAD * self._piece
+                read += pread_direct(self._descriptors[file], buffer[at : at + self._piece], offset)
             return read, time.thread_time() - cpu
 
         start = time.perf_counter()
