@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def shared_data() -> Path:
 def oracle(request: pytest.FixtureRequest) -> Path:
     """Directory of an independent reference checkpoint with its recorded outputs."""
     return ROOT / "tests" / "oracle" / str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For fixtures that live longer than a test: neither the user's files nor an engine the user is running may matter to them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LILLIPUT_CACHE", str(tmp_path_factory.mktemp("session-cache") / "lilliput"))
+        yield
 
 
 @pytest.fixture(autouse=True)
