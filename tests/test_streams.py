@@ -84,20 +84,8 @@ def test_a_stop_that_is_no_text_is_refused(speaker: str) -> None:
     assert b"--stop: needed valid Unicode" in done.stderr
 
 
-def test_processes_that_start_together_share_the_demo(tmp_path: Path) -> None:
-    line = f"{sys.executable} -m lilliput generate demo a -n 1 -q"
-    together = [
-        subprocess.Popen(line.split(), stdout=subprocess.PIPE, env=os.environ | {"LILLIPUT_CACHE": str(tmp_path)}) for _ in range(3)
-    ]
-    assert len({process.communicate()[0] for process in together}) == 1
-    assert [process.returncode for process in together] == [0, 0, 0]
-
-
 @pytest.mark.parametrize("cache", ["a file", "~no-such-user-here/x"])
 def test_a_cache_that_cannot_be(cache: str, speaker: str, tmp_path: Path) -> None:
     (tmp_path / "a file").touch()
     named = str(tmp_path / cache) if cache == "a file" else cache
-    demo = shell("lilliput generate demo a", LILLIPUT_CACHE=named)
-    assert demo.returncode == 2
-    assert b"LILLIPUT_CACHE" in demo.stderr
     assert shell(f'lilliput generate "{speaker}" a -n 1', LILLIPUT_CACHE=named).returncode == 0

@@ -18,7 +18,7 @@ from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.signals import Terminated
 from lilliput.engine.engine import Engine, Token
-from lilliput.engine.models import DEMO_NOTE
+from lilliput.engine.models import usual_sampling
 from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
@@ -35,7 +35,11 @@ from lilliput.trace import TraceWriter
 @click.option("--top-k", type=int, metavar="K", help="Keep the K likeliest tokens.")
 @click.option("--min-p", type=float, metavar="P", help="Keep tokens at least P times as likely as the likeliest.")
 @click.option("--seed", type=int, metavar="N", help="Seed of the sampling; drawn and reported when absent.")
-@click.option("--greedy", is_flag=True, help="Always the likeliest token (the default without sampling options).")
+@click.option(
+    "--greedy",
+    is_flag=True,
+    help="Always the likeliest token: the default without sampling options, except for the demo (0.7, top-k 40).",
+)
 @click.option("--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated.")
 @click.option("--logits", "logits_file", type=options.Output(), metavar="FILE.npy", help="Save the logits each token was chosen from.")
 @click.option(
@@ -80,9 +84,7 @@ def generate(
     terminal = Terminal(quiet=quiet, verbose=verbose)
     resumes = session_file is not None and Path(session_file).exists()
     source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
-    sampling = options.read_sampling(greedy, temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
-    if model == "demo":
-        terminal.note(DEMO_NOTE)
+    sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     began = time.monotonic()
     checked = Source(model, layers=layers)
     prompt_ids = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)

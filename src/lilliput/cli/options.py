@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -155,13 +155,14 @@ def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | No
     return as_utf8(prompt)
 
 
-def read_sampling(greedy: bool, **given: float | int | None) -> Sampling:
-    """Greedy unless a sampling option is given; both together are an error."""
+def read_sampling(greedy: bool, usual: Mapping[str, float], **given: float | int | None) -> Sampling:
+    """The options given, over the `usual` ones of the model; greedy where there are neither, or `greedy` is asked for: then alone."""
     options = {name: value for name, value in given.items() if value is not None}
     if greedy and options:
         first = next(iter(options)).replace("_", "-")
         raise UsageError(f"--greedy: needed alone, found --{first} as well: greedy takes no sampling option")
-    return Sampling(**options) if options else Sampling(temp=0)  # type: ignore[arg-type]
+    chosen = {} if greedy else {**usual, **options}
+    return Sampling(**chosen) if chosen else Sampling(temp=0)  # type: ignore[arg-type]
 
 
 def as_utf8(argument: str) -> str:

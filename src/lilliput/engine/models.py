@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from lilliput.errors import CheckpointError, Problem, UsageError
-from lilliput.machine.places import cache_directory, expand
+from lilliput.machine.places import expand
 from lilliput.machine.small_files import read_small
 from lilliput.model.config import read_config
-from lilliput.synth import SIDE_FILE, write_synthetic
+from lilliput.synth import SIDE_FILE
 from lilliput.text.tokenizer import Tokenizer
 
-DEMO_NOTE = "`demo` is a synthetic model with random weights: it shows the machinery, not language"
+DEMO = Path(__file__).resolve().parent.parent / "demo"  # a small trained model of the same architecture; its README.md is its card
+DEMO_SAMPLING = {"temp": 0.7, "top_k": 40}  # what its card recommends: greedily, so small a model soon repeats itself
 
 
 def find_model(model: str | os.PathLike[str]) -> Path:
     """The checkpoint directory meant by `model`. Raises UsageError when there is none."""
-    if str(model) == "demo":
-        return _demo()
+    if is_demo(model):
+        if not (DEMO / "config.json").is_file():
+            raise UsageError(f"{DEMO}: needed the demo model, found nothing: this installation is not complete; install lilliput again")
+        return DEMO
     directory = expand(model, "MODEL")
     try:
         found = "" if directory.is_dir() else "a file" if directory.exists() else "nothing"
@@ -33,20 +34,14 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     return directory
 
 
-def _demo() -> Path:
-    directory = cache_directory() / "demo-synthetic-tiny"
-    try:
-        if not (directory / "config.json").exists():
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            with directory.with_suffix(".lock").open("w") as lock:  # processes that start together: one writes, the others wait
-                with suppress(OSError):  # a network file system without locks
-                    fcntl.flock(lock, fcntl.LOCK_EX)
-                if not (directory / "config.json").exists():
-                    write_synthetic(directory, "tiny")
-    except OSError as error:
-        hint = "set LILLIPUT_CACHE to a directory that can be written"
-        raise UsageError(f"{directory}: the demo model cannot be written: {error.strerror}; {hint}") from error
-    return directory
+def is_demo(model: str | os.PathLike[str]) -> bool:
+    """Is the embedded model meant? A directory of that name is `./demo`."""
+    return str(model) == "demo"
+
+
+def usual_sampling(model: str | os.PathLike[str]) -> dict[str, float]:
+    """The sampling options `generate` takes where none are given: none (which is greedy), but for the demo those of its card."""
+    return dict(DEMO_SAMPLING) if is_demo(model) else {}
 
 
 def open_tokenizer(model: str | os.PathLike[str]) -> Tokenizer:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lilliput import _core
+from lilliput.machine.memory import about
 from lilliput.weights.experts import ExpertStats
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def peak_rss() -> int:
 def in_short(engine: Engine) -> str:
     """How a run was made, in one line."""
     f = facts(engine)
-    return f"{f['checkpoint']}: {f['layers']} layers; {f['isa']}, {f['threads']} threads; {f['bytes_read'] / 1e9:.2f} GB read"
+    return f"{f['checkpoint']}: {f['layers']} layers; {f['isa']}, {f['threads']} threads; {about(f['bytes_read'])} read"
 
 
 def facts(engine: Engine) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{self.seconds:.2f} s, {self.bytes_read / 1e9:.2f} GB read, {self.waits} waits ({self.waited_s:.2f} s), "
+            f"{self.seconds:.2f} s, {about(self.bytes_read)} read, {self.waits} waits ({self.waited_s:.2f} s), "
             f"{self.hits} of {self.experts} experts resident"
         )
 
@@ -136,19 +137,19 @@ def closing_lines(engine: Engine, seconds: float) -> Iterator[str]:
     c = counters(engine)
     trunk, experts, reader = c["trunk"], c["experts"], c["reader"]
     waited = trunk["waited_s"] + experts.get("waited_s", 0.0)
-    speed = f"{reader['gb_per_s']:.2f} GB/s while reading" if reader["gb_per_s"] else "nothing read"
+    speed = f"{about(reader['gb_per_s'] * 1e9)}/s while reading" if reader["gb_per_s"] else "nothing read"
     share = 100 * waited / seconds if seconds else 0.0
     rates = engine.plan.rates
-    device = f"the plan counts on {rates.disk_bytes_per_s / 1e9:.2f} GB/s"
-    yield f"disk: {reader['bytes_read'] / 1e9:.2f} GB, {speed} ({device}); {share:.0f} % of the time waited for it"
+    device = f"the plan counts on {about(rates.disk_bytes_per_s)}/s"
+    yield f"disk: {about(reader['bytes_read'])}, {speed} ({device}); {share:.0f} % of the time waited for it"
     yield (
-        f"trunk ({trunk['storage']}): {trunk['bytes_last_pass'] / 1e9:.3f} GB in the last pass, "
-        f"{trunk['bytes_planned_per_pass'] / 1e9:.3f} planned; {trunk['bytes_read_past_the_end'] / 1e9:.3f} GB read past the end"
+        f"trunk ({trunk['storage']}): {about(trunk['bytes_last_pass'])} in the last pass, "
+        f"{about(trunk['bytes_planned_per_pass'])} planned; {about(trunk['bytes_read_past_the_end'])} read past the end"
     )
     if experts:
         used = experts["hits"] + experts["reads"]
         rate = f" ({100 * experts['hits'] / used:.1f} %)" if used else ""
-        yield f"experts: {experts['hits']} of {used} resident{rate}, {experts['bytes_read'] / 1e9:.2f} GB read"
-    yield f"memory: peak RSS {peak_rss() / 1e9:.3f} GB, planned {engine.plan.total / 1e9:.3f} of {engine.plan.budget / 1e9:.3f} GB"
+        yield f"experts: {experts['hits']} of {used} resident{rate}, {about(experts['bytes_read'])} read"
+    yield f"memory: peak RSS {about(peak_rss())}, planned {about(engine.plan.total)} of {about(engine.plan.budget)}"
     for path, why in engine.weights.disk.reader.buffered():
         yield f"{path} is read through the page cache: {why}"

@@ -83,6 +83,13 @@ def format_size(nbytes: int) -> str:
     return f"{thousandths // 1000}.{thousandths % 1000:03d}".rstrip("0").rstrip(".") + unit
 
 
+def about(nbytes: float) -> str:
+    """A size for reading: three digits and a unit, 83.3 GB, 412 KB."""
+    unit = next((name for name in ("TB", "GB", "MB", "KB") if nbytes >= 0.9995 * UNITS[name]), "B")
+    value = nbytes / UNITS[unit]
+    return f"{value:.0f} {unit}" if value >= 99.95 or unit == "B" else f"{value:#.3g} {unit}"
+
+
 def chosen_budget(memory: str | None, preset: str | None) -> int | None:
     """The budget that `--memory` or `--preset` asks for; None if neither is given. Raises UsageError for both, and for unknown presets."""
     if memory is not None and preset is not None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from lilliput.errors import UsageError
 
+_PACKAGE = Path(__file__).resolve().parent.parent
+
 
 def expand(path: str | os.PathLike[str], what: str) -> Path:
     """A path as typed, with `~` resolved; UsageError, which names it as `what`, for one that no file can have."""
@@ -46,14 +48,14 @@ def packed_directory(model: Path, files: Sequence[Path]) -> Path:
     """Where the packed tape of the checkpoint in `model` is looked for and written by default; not created here.
 
     The sibling directory `MODEL.lilliput`, links in `model` resolved, so that every spelling means the same place. Where the
-    checkpoint is a snapshot of a hub's cache, the cache tidies up by its own rules: there the user's data directory. `files` are the
-    shards with links resolved.
+    checkpoint is a snapshot of a hub's cache, the cache tidies up by its own rules, and what lies inside this package belongs to the
+    installer: there the user's data directory. `files` are the shards with links resolved.
     """
     real = model.resolve()
     repository = real.parent.parent
     in_cache = real.parent.name == "snapshots" and (repository.name.startswith("models--") or (repository / "blobs").is_dir())
     linked = any(file.parent.name == "blobs" and file.parent != real for file in files)
-    if not (in_cache or linked) and real.name:
+    if not (in_cache or linked or real.is_relative_to(_PACKAGE)) and real.name:
         return real.with_name(real.name + ".lilliput")
     name = f"{repository.name}@{real.name}" if in_cache else real.name
     digest = hashlib.blake2b(os.fsencode(real), digest_size=6).hexdigest()  # two caches may hold the same snapshot
