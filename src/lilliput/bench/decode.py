@@ -40,7 +40,8 @@ Ids = npt.NDArray[np.int32]
 Step = Callable[[Sequence[int]], Array]  # more ids of the sequence → the logits [V] behind the last
 Progress = Callable[[int, int], None]
 
-TARGETS = {"wall_over_limit": "at most 1.05", "reading_over_raw": "at least 0.95", "reader_cpu_s_per_gb": "at most 0.02"}
+# `streaming` is what the engine brings while it computes; its target holds where the disk is the slower of the two.
+TARGETS = {"wall_over_limit": "at most 1.05", "streaming_over_raw": "at least 0.95", "reader_cpu_s_per_gb": "at most 0.02"}
 FREE_SHARE = 0.9  # of what is available may be taken for the model in memory
 SPARSE = 0.95  # of a file's bytes are on disk, or it is sparse
 
@@ -275,11 +276,13 @@ def _report(engine: Engine, rounds: Sequence[Round], tokens: int, why: str) -> d
             "waited": spread([r.waited / tokens for r in rounds]),
         },
         "gb_per_s": {
+            "streaming": spread([r.nbytes / r.wall / 1e9 for r in rounds]),
             "reading": spread([r.nbytes / r.reading / 1e9 for r in rounds]),
             **{f"raw, {n} thread{'s' * (n > 1)}": spread([r.raw[n] for r in rounds]) for n in rounds[0].raw},
         },
         "ratios": {
             "wall_over_limit": spread([r.wall / r.limit for r in rounds]),
+            "streaming_over_raw": spread([r.nbytes / r.wall / 1e9 / max(r.raw.values()) for r in rounds]),
             "reading_over_raw": spread([r.nbytes / r.reading / 1e9 / max(r.raw.values()) for r in rounds]),
             "reader_cpu_s_per_gb": spread([r.cpu_per_byte * 1e9 for r in rounds]),
             "reading_cpu_s_per_gb": spread([r.reading_cpu / r.nbytes * 1e9 for r in rounds]),

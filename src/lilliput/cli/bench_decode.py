@@ -83,7 +83,8 @@ def _show(found: dict[str, Any]) -> None:
         add(f"{name}, GB/s", values)
     names = {
         "wall_over_limit": "wall / max(reading, computing)",
-        "reading_over_raw": "reading / raw",
+        "streaming_over_raw": "streaming (reading while computing) / raw",
+        "reading_over_raw": "reading alone / raw",
         "reader_cpu_s_per_gb": "reader, CPU s per GB",
         "reading_cpu_s_per_gb": "reader alone, CPU s per GB",
     }
