@@ -122,4 +122,4 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _too_deep(where: str) -> NotJsonError:
-    return NotJsonError(where[:40], f"at most {MOST_NESTED} lists and objects inside each other", "more")
+    return NotJsonError(where, f"at most {MOST_NESTED} lists and objects inside each other", "more")

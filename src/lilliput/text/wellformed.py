@@ -89,7 +89,7 @@ class _Check:
             header = self.open(MESSAGE)
             if header.attributes == (("role", "assistant"),):
                 results = 0
-                self.open(THINK if thinking else RESPONSE)
+                self.section(THINK if thinking else RESPONSE)
                 if self.next.kind == "end" and generation_prompt:
                     return
                 self.answer(thinking, history=True)
@@ -105,11 +105,11 @@ class _Check:
         if thinking:
             self.text()
             self.close(THINK)
-            self.open(RESPONSE)
+            self.section(RESPONSE)
         self.text()
         self.close(RESPONSE)
         if self.opens:
-            self.open(TOOLS)
+            self.section(TOOLS)
             index = 1
             self.call(index, history)
             while self.opens:
@@ -193,10 +193,16 @@ class _Check:
         self.marker(OPEN)
         header = parse_header(self.next.text) if self.next.kind == "text" else None
         if header is None or header.tag not in tags:
-            self.lose(" or ".join(tags) + " with its attributes")
+            self.lose(" or ".join(tags) + ", well written")
         self.at += 1
         self.marker(SEP)
         return header
+
+    def section(self, tag: str) -> None:
+        at = self.next.position
+        header = self.open(tag)
+        if header.attributes:
+            self.fault(at, f"{tag} without attributes", _spelled(header))
 
     def close(self, tag: str) -> None:
         self.marker(CLOSE)
