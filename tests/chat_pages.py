@@ -122,7 +122,7 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 formats = st.one_of(
     st.none(),
-    st.sampled_from(({"type": "text"}, {"type": "json_object"})),
+    st.builds(dict, type=st.sampled_from(("text", "json_object"))),
     arguments.map(lambda schema: {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}),
 )
 options = st.fixed_dictionaries(

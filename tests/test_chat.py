@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_pages import EFFORT, HELLO, PROMPT, assistant_page, body, conversations, page
-from hypothesis import given
-from hypothesis import strategies as st
+from chat_pages import EFFORT, HELLO, PROMPT, assistant_page, body, page
 
 from lilliput.text.chat import Segment, render
 
@@ -170,11 +168,3 @@ def test_the_think_section_holds_the_reasoning_and_is_there_without(fields: dict
 
 def test_an_answer_cut_while_thinking_has_no_content() -> None:
     assert body({"role": "assistant", "content": None, "reasoning_content": "Well"}) == assistant_page("Well", "")
-
-
-@given(conversations(), st.booleans())
-def test_rendering_changes_nothing_it_was_given_and_gives_the_same_again(messages: Any, thinking: bool) -> None:
-    before = repr(messages)
-    first = render(messages, thinking=thinking)
-    assert repr(messages) == before
-    assert render(tuple(messages), thinking=thinking) == first

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_pages import HELLO
+from chat_pages import HELLO, conversations, options
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -110,10 +110,10 @@ MESSAGES: list[tuple[Any, str, str]] = [
     (calls({"function": {"name": "f"}}), HERE, "needed a JSON object, or its text, found nothing"),
     (arguments(None), HERE, "found null"),
     (arguments([1]), HERE, "found a list"),
-    (arguments("[1]"), HERE, "needed a JSON object, or its text, found JSON text of array"),
-    (arguments('"x"'), HERE, "found JSON text of string"),
-    (arguments("null"), HERE, "found JSON text of null"),
-    (arguments("1e2"), HERE, "found JSON text of number"),
+    (arguments("[1]"), HERE, "needed a JSON object, or its text, found the text of a JSON array"),
+    (arguments('"x"'), HERE, "found the text of a JSON string"),
+    (arguments("null"), HERE, "found the text of a JSON null"),
+    (arguments("1e2"), HERE, "found the text of a JSON number"),
     (arguments('{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}'), HERE, "needed every key once in its object, found 'c' twice or more"),
     (arguments('{"a": "\\ud83d"}'), f"{HERE}.a", "needed valid Unicode, found half of a surrogate pair, U+D83D, at character 1"),
     (arguments('{"a": ["\\ud83d"]}'), f"{HERE}.a", "needed valid Unicode"),
@@ -180,9 +180,9 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "what", "rest"), OPTIONS)
-def test_a_bad_option_gives_one_complaint_that_names_it(options: dict[str, Any], what: str, rest: str) -> None:
-    [(place, text)] = complaints([HELLO], **options)
+@pytest.mark.parametrize(("given_", "what", "rest"), OPTIONS)
+def test_a_bad_option_gives_one_complaint_that_names_it(given_: dict[str, Any], what: str, rest: str) -> None:
+    [(place, text)] = complaints([HELLO], **given_)
     assert place == what
     assert rest in text
 
@@ -251,16 +251,47 @@ almost = st.lists(
 )
 
 
-@given(almost | anything, st.dictionaries(st.sampled_from(("tools", "thinking", "effort", "tool_choice", "response_format")), anything))
-@example([{"role": "user", "content": "x", "name": np.zeros(3)}], {"tools": [{"type": np.zeros(3)}]})
-def test_whatever_comes_is_rendered_well_formed_or_refused_with_reasons(messages: Any, options: dict[str, Any]) -> None:
+def bounded(messages: Any, given_: dict[str, Any]) -> None:
+    """Rendering must give something well formed, or reasons."""
     refusal = None
     try:
-        segments = render(messages, **options)
+        segments = render(messages, **given_)
     except InputError as error:
         refusal = error
     if refusal is None:
-        assert check_conversation(segments, thinking=options.get("thinking", True)) == []
+        prompt = given_.get("generation_prompt", True)
+        assert check_conversation(segments, thinking=given_.get("thinking", True), generation_prompt=prompt) == []
     else:
         assert refusal.problems
         assert all(problem.what and problem.needed and problem.found for problem in refusal.problems)
+
+
+@given(almost | anything, st.dictionaries(st.sampled_from(("tools", "thinking", "effort", "tool_choice", "response_format")), anything))
+@example([{"role": "user", "content": "x", "name": np.zeros(3)}], {"tools": [{"type": np.zeros(3)}]})
+def test_whatever_comes_is_rendered_well_formed_or_refused_with_reasons(messages: Any, given_: dict[str, Any]) -> None:
+    bounded(messages, given_)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> dict[str, Any]:
+    """A good request in which a field or two are gone or hold something else."""
+    request = {"messages": draw(conversations()), **draw(options)}
+    for _ in range(draw(st.integers(1, 2))):
+        holder: Any = request
+        while True:
+            place = draw(st.sampled_from(sorted(holder, key=repr) if isinstance(holder, dict) else range(len(holder))))
+            if not isinstance(holder[place], (dict, list)) or not holder[place] or draw(st.integers(0, 3)) == 0:
+                break
+            holder = holder[place]
+        if draw(st.booleans()):
+            del holder[place]
+        else:
+            holder[place] = draw(anything)
+        if not request:
+            break
+    return request
+
+
+@given(damaged())
+def test_a_damaged_request_is_rendered_well_formed_or_refused_with_reasons(request: dict[str, Any]) -> None:
+    bounded(request.pop("messages", []), request)

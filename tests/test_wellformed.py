@@ -267,7 +267,9 @@ def test_no_ids_crash_the_check(tokenizer: Tokenizer, ids: list[int], thinking: 
 
 @given(conversations(), options)
 def test_whatever_is_rendered_is_well_formed(tokenizer: Tokenizer, messages: Any, given_: dict[str, Any]) -> None:
+    before = repr((messages, given_))
     segments = render(messages, **given_)
+    assert repr((messages, given_)) == before
     expected = {name: given_.get(name, True) for name in ("thinking", "generation_prompt")}
     assert check_conversation(segments, **expected) == []
     assert check_conversation(encode(tokenizer, segments), tokenizer, **expected) == []

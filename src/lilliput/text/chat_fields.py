@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from lilliput.errors import Problem
 from lilliput.text import chat_json
@@ -74,7 +74,7 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, list, tuple, Mapping)) and not value)
 
 
-def is_word(value: Any, *words: str) -> bool:
+def is_word(value: Any, *words: str) -> TypeGuard[str]:
     """Whether `value` is one of `words`; types whose comparison has ideas of its own are none."""
     return isinstance(value, str) and value in words
 

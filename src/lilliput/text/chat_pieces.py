@@ -64,7 +64,7 @@ def _of_text(text: str) -> Iterator[Piece]:
         yield Piece(at, text[at:], "text")
 
 
-def _of_items(items: Sequence[Segment] | Sequence[int], tokenizer: Tokenizer | None, faults: list[Fault]) -> Iterator[Piece]:
+def _of_items(items: Sequence[Segment | int], tokenizer: Tokenizer | None, faults: list[Fault]) -> Iterator[Piece]:
     """Joins what lies between markers: a character may be spread over tokens."""
     held: list[bytes] = []
     start = 0

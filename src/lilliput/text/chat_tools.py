@@ -77,9 +77,9 @@ def _call(fields: Fields, where: str, value: Any) -> Call:
     identity = fields.optional(where, value, "id")
     name = fields.name(f"{where}.function", function)
     place = f"{where}.function.arguments"
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        text = fields.text(place, arguments)
+    given = function.get("arguments")
+    if isinstance(given, str):
+        text = fields.text(place, given)
         if not text.strip():
             return Call(identity, name)
         try:
@@ -89,9 +89,11 @@ def _call(fields: Fields, where: str, value: Any) -> Call:
             return Call(identity, name)
         except ValueError:
             return Call(identity, name, raw=text)
+        given_as = f"the text of a JSON {chat_json.kind(arguments)}"
+    else:
+        arguments, given_as = given, found(function, "arguments")
     if not isinstance(arguments, Mapping):
-        wrong = "JSON text of " + chat_json.kind(arguments) if isinstance(function["arguments"], str) else found(function, "arguments")
-        fields.complain(place, "a JSON object, or its text", wrong)
+        fields.complain(place, "a JSON object, or its text", given_as)
         return Call(identity, name)
     return Call(identity, name, tuple(_arguments(fields, place, arguments)))
 
