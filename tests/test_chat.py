@@ -39,6 +39,10 @@ def test_tools_come_first_as_compact_sorted_json_with_other_scripts_kept() -> No
     assert page(render([HELLO], tools=[])) == EFFORT + HELLO_PAGE + PROMPT
 
 
+def test_keys_of_tools_are_sorted_by_code_point_and_kept_in_their_script() -> None:
+    assert '[{"B":1,"a":2,"é":3,"天":4}]' in page(render([HELLO], tools=[{"天": 4, "é": 3, "a": 2, "B": 1}]))
+
+
 def test_the_tools_keep_their_order() -> None:
     assert '[{"name":"b"},{"name":"a"}]' in page(render([HELLO], tools=[{"name": "b"}, {"name": "a"}]))
 

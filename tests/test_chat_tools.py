@@ -43,6 +43,8 @@ ARGUMENTS = [
     ({"o": {}}, 'o" type="object"{sep}{}'),
     ({"a": [1, 2.5, "x", {"k": False}]}, 'a" type="array"{sep}[1, 2.5, "x", {"k": false}]'),
     ({"a": []}, 'a" type="array"{sep}[]'),
+    ({"o": {"é": {"ü": 1}}}, 'o" type="object"{sep}{"é": {"ü": 1}}'),
+    ({"天": 1}, '天" type="number"{sep}1'),
     ({'k"&': 1}, 'k&quot;&amp;" type="number"{sep}1'),
 ]
 

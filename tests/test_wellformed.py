@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_pages import answers, conversations, options, page, spelled
+from chat_pages import answers, conversations, options, page, spelled, untimed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -229,6 +229,11 @@ def test_every_structural_token_matters(at: int) -> None:
 
 def test_spelled_markers_are_text_and_no_structure(tokenizer: Tokenizer) -> None:
     assert check_completion(tokenizer.encode(spelled(ANSWER + END)), tokenizer)[0].needed == "<|close|>"
+    answered = rich()[: rich().index(Segment("tools", False)) - 1]
+    [fault] = check_completion([*answered, Segment("<|open|>", False), Segment("tools", False)])
+    assert (fault.position, fault.needed, fault.found) == (len(answered), "<|close|>", "'<|open|>tools'")
+    [fault] = check_completion([*answered, Segment("<|open|>", False)])
+    assert (fault.position, fault.needed, fault.found) == (len(answered), "<|close|>", "'<|open|>'")
     talk = [Segment("<|close|>think<|sep|>", False), *rich()]
     assert check_completion(talk) == []
     assert check_completion(encode(tokenizer, talk), tokenizer) == []
@@ -256,6 +261,7 @@ def test_ids_need_their_tokenizer() -> None:
         check_completion([1, 2])
 
 
+@untimed
 @given(st.lists(st.integers(-1, 600) | st.integers(257, 261), max_size=40), st.booleans())
 def test_no_ids_crash_the_check(tokenizer: Tokenizer, ids: list[int], thinking: bool) -> None:
     assert all(0 <= fault.position <= len(ids) for fault in check_completion(ids, tokenizer, thinking=thinking))
@@ -265,6 +271,7 @@ def test_no_ids_crash_the_check(tokenizer: Tokenizer, ids: list[int], thinking: 
 # Whole conversations.
 
 
+@untimed
 @given(conversations(), options)
 def test_whatever_is_rendered_is_well_formed(tokenizer: Tokenizer, messages: Any, given_: dict[str, Any]) -> None:
     before = repr((messages, given_))
@@ -276,6 +283,7 @@ def test_whatever_is_rendered_is_well_formed(tokenizer: Tokenizer, messages: Any
     assert check_conversation(segments, thinking=expected["thinking"], generation_prompt=not expected["generation_prompt"])
 
 
+@untimed
 @given(conversations(), answers(raw=False), st.booleans())
 def test_an_answer_in_the_history_is_the_prompt_and_a_well_formed_completion(messages: Any, answer: Any, thinking: bool) -> None:
     prompt = render(messages, thinking=thinking)
@@ -337,6 +345,7 @@ def test_headers_are_read_exactly_as_they_are_written(text: str, header: Any) ->
     assert parse_header(text) == header
 
 
+@untimed
 @given(st.text(), st.text())
 def test_attributes_survive_a_page(name: str, key: str) -> None:
     answer = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": name or "f", "arguments": {key: 1}}}]}
