@@ -7,8 +7,12 @@ from dataclasses import dataclass
 HE = {"he": "he", "him": "him", "his": "his", "himself": "himself"}
 SHE = {"he": "she", "him": "her", "his": "her", "himself": "herself"}
 
-MALE_NAMES = ("Tom", "Ben", "Max", "Finn", "Leo", "Jack", "Oscar", "Hugo", "Emil", "Otto", "Peter", "Felix", "Theo", "Nils", "Pip", "Sam")
-FEMALE_NAMES = ("Anna", "Lily", "Rosa", "Mia", "Nora", "Ella", "Lucy", "Daisy", "Ruby", "Ida", "Greta", "Clara", "Alice", "Ivy", "Dora", "Molly")
+MALE_NAMES = (
+    "Tom", "Ben", "Max", "Finn", "Leo", "Jack", "Oscar", "Hugo", "Emil", "Otto", "Peter", "Felix", "Theo", "Nils", "Pip", "Sam",
+)  # fmt: skip
+FEMALE_NAMES = (
+    "Anna", "Lily", "Rosa", "Mia", "Nora", "Ella", "Lucy", "Daisy", "Ruby", "Ida", "Greta", "Clara", "Alice", "Ivy", "Dora", "Molly",
+)  # fmt: skip
 
 HOMES = {
     "forest": (
@@ -21,7 +25,13 @@ HOMES = {
     ),
     "farm": ("on a small farm", "in an old barn", "on a farm near the sea", "behind a little red house"),
     "water": ("by a blue lake", "beside a quiet river", "near a little pond", "in the tall grass by the river"),
-    "village": ("in a small village", "in a little house on a hill", "near the sea", "at the foot of a mountain", "in a village by a river"),
+    "village": (
+        "in a small village",
+        "in a little house on a hill",
+        "near the sea",
+        "at the foot of a mountain",
+        "in a village by a river",
+    ),
     "castle": ("in a castle by the sea", "in a white castle on a hill", "in a castle at the edge of a forest"),
     "mountain": ("high up in the mountains", "in a cold land in the north", "at the foot of a mountain"),
 }

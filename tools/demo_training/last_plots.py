@@ -159,8 +159,8 @@ SHARE = Plot(
             "{A} looked at the {thing}, and then {he} looked at {B}.",
         ),
         (
-            '"Come and sit down," {he} said. "Half of it is for you."',
-            'Then {he} cut the {thing} in two and said, "Eat with me."',
+            '"Come and sit down," said {A}. "Half of it is for you."',
+            'Then {A} cut the {thing} in two and said, "Eat with me."',
         ),
         (
             "",
@@ -207,7 +207,7 @@ CHEER = Plot(
         ),
         (
             "{A} went to {seller} and asked for {a_thing}.",
-            "So {A} went to {seller}, who had {a_thing}.",
+            "{A} went to {seller}, who had {a_thing}.",
         ),
         (
             "",
@@ -284,9 +284,7 @@ RIDDLE = Plot(
             "{A} thought and thought. {He} looked up, and {he} looked down.",
             "{A} did not know it, and {he} sat down by the {thing}.",
         ),
-        (
-            "{hint}",
-        ),
+        ("{hint}",),
         (
             'Suddenly {he} jumped up. "It is {answer}!" {he} cried.',
             '"Now I know!" cried {A}. "It is {answer}!"',
@@ -294,7 +292,7 @@ RIDDLE = Plot(
         (
             "",
             '"That is right," said {B}. "Nobody has ever known it before."',
-            "{B} smiled and got up. \"You are right, {A},\" said the {kind2}.",
+            '{B} smiled and got up. "You are right, {A}," said the {kind2}.',
         ),
         (
             '"You may pass," said {B}, "but now I am alone again."',

@@ -1,9 +1,9 @@
-"""The plots of the tales, second half; `plots.py` says what the placeholders mean."""
+"""The plots of the tales, second third; `plots.py` says what the placeholders mean."""
 
 from __future__ import annotations
 
 from demo_training.cast import YOUNG_ADJECTIVES
-from demo_training.plots import FIRST_HALF, Plot
+from demo_training.plots import Plot
 
 MUSIC = Plot(
     "music",
@@ -240,7 +240,7 @@ MOON = Plot(
         ),
         (
             "And from that night on they were friends.",
-            "And {A} said, \"I did not find {what}, but I found you.\"",
+            'And {A} said, "I did not find {what}, but I found you."',
             "So {A} learned to look twice before {he} believed {his} eyes.",
         ),
     ),
@@ -351,7 +351,7 @@ QUARREL = Plot(
         (
             "",
             "Now the {thing} was for both of them, and nobody was angry.",
-            "\"It shall be our {thing},\" said {A}, and {B} was glad.",
+            '"It shall be our {thing}," said {A}, and {B} was glad.',
         ),
         (
             '"A friend is more than {a_thing}," said {A}.',

@@ -1,4 +1,4 @@
-"""The plots of the tales, first half. Every beat is a choice of wordings; any choice goes with any other.
+"""The plots of the tales, first third. Every beat is a choice of wordings; any choice goes with any other.
 
 Placeholders: {A} and {B} are the names of hero and friend; {he} {him} {his} {himself} speak of the hero, {he2} {him2} {his2} {himself2} of
 the friend, who never share a pronoun; {kind} and {kind2} are the nouns, {hero} and {friend} the nouns with their adjectives, {a_hero} and
@@ -35,8 +35,9 @@ Wordings = tuple[str, ...]
 class Plot:
     """Beats in order, and what they need.
 
-    `picks` are further placeholders: the key names one, or several joined with "|", the values are what they may become together.
-    A beat whose first wording is empty may be left out. Kinds with a flag in `hero_not` or `friend_not` are never cast; `friend` are the adjectives of the friend.
+    `picks` are further placeholders: the key names one, or several joined with "|", the values are what they may become together. A beat
+    whose first wording is empty may be left out. Kinds with a flag in `hero_not` or `friend_not` are never cast; `friend` are the
+    adjectives of the friend.
     """
 
     name: str
@@ -542,5 +543,3 @@ FOUND = Plot(
         "food": ("warm bread", "apple pie", "bread and honey", "sweet cake", "hot soup"),
     },
 )
-
-FIRST_HALF = (LOST, AFRAID, MEND, WISH, RACE, BOAST, STUCK, FOUND)

@@ -152,8 +152,8 @@ def sword_blocks(folder: Path, testament: str) -> Iterator[str]:
 def r_string_vectors(path: Path) -> Iterator[list[str]]:
     """The character vectors of an R lazy-load database, in file order.
 
-    A record is its unpacked size (big-endian, 32 bits) and zlib data, which hold an R serialization of version 3: "X\\n", three numbers, the
-    name of the encoding, then here always a vector (type 16) of strings (type 9), each with its length; -1 means not available.
+    A record is its unpacked size (big-endian, 32 bits) and zlib data, which hold an R serialization of version 3: "X\\n", three numbers,
+    the name of the encoding, then here always a vector (type 16) of strings (type 9), each with its length; -1 means not available.
     Raises InputError for anything else.
     """
     rest = _read(path)
@@ -163,8 +163,9 @@ def r_string_vectors(path: Path) -> Iterator[list[str]]:
         try:
             record = unpacker.decompress(rest[4:])
             yield list(_r_strings(record))
-        except (zlib.error, struct.error, UnicodeDecodeError, ValueError) as error:
-            raise InputError([Problem(path, f"record {number}", "a character vector in R's serialization, packed by zlib", str(error))]) from None
+        except (zlib.error, struct.error, ValueError) as error:
+            needed = "a character vector in R's serialization, packed by zlib"
+            raise InputError([Problem(path, f"record {number}", needed, str(error))]) from None
         rest = unpacker.unused_data
         number += 1
 

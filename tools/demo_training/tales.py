@@ -42,10 +42,11 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class Tale(NamedTuple):
-    """`hero` is the kind of the hero, `thing` what the tale turns on, `names` the characters, the hero first."""
+    """`hero` and `friend` are kinds, `thing` is what the tale turns on, `names` are those of hero and friend."""
 
     text: str
     hero: str
+    friend: str
     thing: str
     names: tuple[str, str]
 
@@ -58,10 +59,10 @@ def fitting(hero: str, thing: str) -> list[Plot]:
     return [plot for plot in PLOTS if thing in plot.things and not plot.hero_not & KINDS[hero].flags]
 
 
-def tale(rng: random.Random, *, hero: str | None = None, thing: str | None = None) -> Tale:
-    """A whole tale about a hero of the given kind and the given thing; what is not given is drawn.
+def tale(rng: random.Random, *, hero: str | None = None, thing: str | None = None, name: str | None = None) -> Tale:
+    """A whole tale about a hero of the given kind and name and the given thing; what is not given is drawn.
 
-    Raises ValueError for words no tale knows, or a pair that no plot fits (there is none today).
+    Raises ValueError for words no tale knows, a pair that no plot fits (there is none today), or a name that is not of the hero's sex.
     """
     chosen_hero = rng.choice(list(KINDS)) if hero is None else hero
     if thing is None:
@@ -72,11 +73,20 @@ def tale(rng: random.Random, *, hero: str | None = None, thing: str | None = Non
         if not plots:
             raise ValueError(f"no plot tells of a {chosen_hero} and a {thing}")
         plot = rng.choice(plots)
-    return _told(rng, plot, KINDS[chosen_hero], thing)
+    return told(rng, plot, KINDS[chosen_hero], thing, name)
 
 
-def _told(rng: random.Random, plot: Plot, hero: Kind, thing: str) -> Tale:
-    words = _cast(rng, plot, hero) | _thing_words(rng, thing)
+def names_of(hero: str) -> tuple[str, ...]:
+    """The names a hero of this kind may have."""
+    return {"m": MALE_NAMES, "f": FEMALE_NAMES, "": MALE_NAMES + FEMALE_NAMES}[KINDS[hero].sex]
+
+
+def told(rng: random.Random, plot: Plot, hero: Kind, thing: str, name: str | None = None) -> Tale:
+    """A tale of this very plot."""
+    name = rng.choice(names_of(hero.word)) if name is None else name
+    if name not in names_of(hero.word):
+        raise ValueError(f"no {hero.word} is called {name!r}: needed one of {', '.join(names_of(hero.word))}")
+    words = _cast(rng, plot, hero, name) | _thing_words(rng, thing)
     words["intro"] = rng.choice(INTRO_PLACE if THINGS[thing].place else INTRO_OWNED)
     words["home"] = rng.choice([home for home in HOMES[hero.home] if thing not in home])
     words |= _picked(rng, plot, words)
@@ -84,7 +94,7 @@ def _told(rng: random.Random, plot: Plot, hero: Kind, thing: str) -> Tale:
     words["day"] = "that day" if morning else rng.choice(DAYS)
     beats = ((rng.choice(MORNINGS if morning else OPENINGS),), *plot.beats, ("", *CLOSINGS))
     text = _composed(rng, beats, words)
-    return Tale(text, hero.word, thing, (words["A"], words["B"]))
+    return Tale(text, hero.word, words["kind2"], thing, (words["A"], words["B"]))
 
 
 def _composed(rng: random.Random, beats: Sequence[Sequence[str]], words: Mapping[str, str]) -> str:
@@ -98,17 +108,16 @@ def _composed(rng: random.Random, beats: Sequence[Sequence[str]], words: Mapping
     return " ".join(filter(None, told))
 
 
-def _cast(rng: random.Random, plot: Plot, hero: Kind) -> dict[str, str]:
+def _cast(rng: random.Random, plot: Plot, hero: Kind, name: str) -> dict[str, str]:
     """Names, kinds and pronouns of hero and friend: of different kinds, and told apart by their pronouns."""
-    male = hero.sex == "m" or (hero.sex == "" and rng.random() < 0.5)
+    male = name in MALE_NAMES
     friends = [
         kind
         for kind in KINDS.values()
         if kind.word != hero.word and kind.sex != ("m" if male else "f") and not plot.friend_not & kind.flags
     ]
     friend = rng.choice(friends)
-    names = MALE_NAMES, FEMALE_NAMES
-    words = {"A": rng.choice(names[not male]), "B": rng.choice(names[male]), "kind": hero.word, "kind2": friend.word}
+    words = {"A": name, "B": rng.choice(FEMALE_NAMES if male else MALE_NAMES), "kind": hero.word, "kind2": friend.word}
     words["hero"] = _described(rng, HERO_ADJECTIVES, hero)
     words["friend"] = _described(rng, plot.friend, friend)
     words["a_hero"], words["a_friend"] = with_article(words["hero"]), with_article(words["friend"])
@@ -155,5 +164,5 @@ def _capital(text: str) -> str:
 
 
 def with_article(noun: str) -> str:
-    """"a fox", "an old fox". All words of the tales follow the spelling, none begins like "hour" or "unit"."""
+    """The noun behind "a" or "an". All words of the tales follow the spelling, none begins like "hour" or "unit"."""
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
