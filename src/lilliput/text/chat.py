@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lilliput.errors import Problem, TokenizerError
-from lilliput.text.chat_input import Call, Message, read_request
+from lilliput.text.chat_input import Message, read_request
+from lilliput.text.chat_tools import Call
 from lilliput.text.vocabulary import NAMES_FILE
 from lilliput.text.xtml import (
     ARGUMENT,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+KINDS = ("string", "number", "boolean", "null", "object", "array")
 MOST_NESTED = 256  # lists and objects inside each other: enough for any schema, and safe on any stack
 MOST_BITS = 10_000  # of an integer: Python itself refuses to spell one of 4,300 digits
 
@@ -34,13 +36,25 @@ class NotJsonError(ValueError):
 def parse(text: str) -> Any:
     """The value of a JSON text; numbers become `Number`.
 
-    Raises NotJsonError for a key that stands twice in one object or for nesting beyond MOST_NESTED, and a plain ValueError for text that
+    Raises NotJsonError for a key that stands twice in one object or for nesting beyond MOST_NESTED, and another ValueError for text that
     is no JSON (`NaN` and `Infinity` are none).
     """
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
+            repeated.extend(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        return entries
+
     try:
-        return json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse, object_pairs_hook=_unique)
+        value = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse, object_pairs_hook=unique)
     except RecursionError:
         raise _too_deep("") from None
+    if repeated:
+        raise NotJsonError("", "every key once in its object", f"{repeated[0][:40]!a} twice or more")
+    _check_depth(value)
+    return value
 
 
 def kind(value: Any) -> str:
@@ -93,13 +107,14 @@ def _write(value: Any, compact: bool, where: str, depth: int) -> str:
     raise NotJsonError(where, "a JSON value", type(value).__name__)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise NotJsonError("", "every key once in its object", f"{repeated!a} twice or more")
-    return entries
+def _check_depth(value: Any) -> None:
+    """Without recursion: the library reads deeper than the rest of the program could follow."""
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        holders = [item for item in level if isinstance(item, (dict, list))]
+        level = [item for holder in holders for item in (holder.values() if isinstance(holder, dict) else holder)]
+    if level:
+        raise _too_deep("")
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -107,4 +122,4 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _too_deep(where: str) -> NotJsonError:
-    return NotJsonError(where[:40], f"at most {MOST_NESTED} lists and objects inside each other", "more")
+    return NotJsonError(where, f"at most {MOST_NESTED} lists and objects inside each other", "more")
