@@ -88,11 +88,10 @@ def test_single_bytes_have_the_ids_of_the_release() -> None:
         bpe.learn({}, 255)
 
 
-def test_tokens_never_cross_a_piece_of_the_split() -> None:
-    split = regex.compile(SPLIT_PATTERN, regex.V1)
+def test_tokens_lie_within_pieces_of_the_split() -> None:
+    pieces = [piece.encode() for piece in regex.findall(SPLIT_PATTERN, TEXT, flags=regex.V1)]
     for token in bpe.learn(bpe.count([TEXT * 3]), 400)[256:]:
-        text = token.decode("utf-8", "ignore")
-        assert len(split.findall(text)) <= 1, text
+        assert any(token in piece for piece in pieces), token
 
 
 def test_tiktoken_merges_as_by_hand(tmp_path: Path) -> None:
@@ -111,5 +110,5 @@ def test_tiktoken_merges_as_by_hand(tmp_path: Path) -> None:
 
 
 def test_shares_are_shares_of_the_bytes() -> None:
-    mixed = bpe.weighted([({b"aaaa": 10}, 0.75), ({b"b": 1, b"aaaa": 0}, 0.25)], total=1000)
-    assert mixed == {b"aaaa": 10 * 1000 * 0.75 // 40, b"b": 250}
+    mixed = bpe.weighted([({b"aaaa": 10}, 0.8), ({b"b": 1, b"cccc": 1}, 0.2)], total=1000)
+    assert mixed == {b"aaaa": 200, b"b": 40, b"cccc": 40}

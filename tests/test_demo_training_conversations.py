@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -12,7 +13,7 @@ import pytest
 from demo_training import conversations, phrases, tooling
 from demo_training.cast import KINDS, THINGS
 from demo_training.conversations import Dialogue, conversation, dialogue, requests
-from demo_training.tales import with_article
+from demo_training.tales import tale, with_article
 
 from lilliput.text.chat import render
 from lilliput.text.wellformed import check_conversation
@@ -69,9 +70,9 @@ def test_names_and_kinds_told_afterwards_are_those_of_the_tale() -> None:
     rng = random.Random(3)
     for _ in range(100):
         messages, _ = conversations._tale_and_question(rng, "max")
-        asked, tale, answer = (messages[at]["content"] for at in (0, 1, 3))
+        asked, text, answer = (messages[at]["content"] for at in (0, 1, 3))
         name, kind = re.search(r"(?:was )?([A-Z]\w+)(?:, the| was an?) ([a-z ]+)\.", answer).groups()  # type: ignore[union-attr]
-        assert re.search(rf"\b{kind} named {name}\b|{name}, an? [\w ]*{kind}|{name}, who was an? [\w ]*{kind}", tale), (asked, tale, answer)
+        assert re.search(rf"\b{kind} named {name}\b|{name}, an? [\w ]*{kind}|{name}, who was an? [\w ]*{kind}", text), (asked, text, answer)
 
 
 def test_without_thinking_no_thought_is_left(dialogues: list[Dialogue]) -> None:
@@ -127,3 +128,16 @@ def test_every_phrase_can_be_said() -> None:
         if name.startswith(("ASK_", "THINK_", "SAY_")):
             for phrase in group:
                 assert "{" not in conversations._about(phrase, told, **others)
+
+
+def test_texts_are_those_of_the_shipped_model() -> None:
+    """A changed word, or another order of drawing, makes another corpus than the one the model in the package was trained on."""
+    rng = random.Random(2026)
+    told, talked = hashlib.sha256(), hashlib.sha256()
+    for _ in range(300):
+        told.update(tale(rng).text.encode())
+    for _ in range(300):
+        for segment in conversation(rng):
+            talked.update(f"{segment.special}{segment.text}".encode())
+    assert told.hexdigest() == "4818407fec096cc01675ca94096a8cdac286fc2867fbe39e84822f539bea5633"
+    assert talked.hexdigest() == "dbd8115972206135c21c2e2d4b989a0c361f20fecf967f0666147316e81c7daf"

@@ -10,8 +10,7 @@ import pytest
 import regex
 from demo_training import tales
 from demo_training.cast import FEMALE_NAMES, KINDS, MALE_NAMES, THINGS, suits
-from demo_training.last_plots import PLOTS
-from demo_training.plots import INTRO_OWNED, INTRO_PLACE, Plot
+from demo_training.plots import INTRO_OWNED, INTRO_PLACE, PLOTS, Plot
 from demo_training.tales import CLOSINGS, MORNINGS, OPENINGS, Tale, fitting, tale, told, with_article
 
 from lilliput.text.split import SPLIT_PATTERN

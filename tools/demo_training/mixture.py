@@ -174,7 +174,11 @@ AHEAD = 16 * ROW  # characters; surely more than a row's tokens stand for
 
 
 def prose_rows(chapters: list[str], tokenizer: Tokenizer, rng: random.Random) -> Iterator[Rows]:
-    """Endless rows of prose: the chapters in their order, again and again, each time cut into rows at other places."""
+    """Endless rows of prose: the chapters in their order, again and again.
+
+    A round begins at a paragraph of its own, but rounds soon meet at some paragraph and then agree: most rows come again, and what lies
+    between a row's end and the next place to begin (an eighth of these texts) is in none.
+    """
     starts = [_starts(chapter) for chapter in chapters]
     while True:
         yield from _walk(chapters, starts, tokenizer, skip=rng.randrange(40))

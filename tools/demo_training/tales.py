@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from demo_training.cast import FEMALE_NAMES, HE, HERO_ADJECTIVES, HOMES, KINDS, MALE_NAMES, SHE, THINGS, Kind, suits
-from demo_training.last_plots import PLOTS
-from demo_training.plots import INTRO_OWNED, INTRO_PLACE, Plot
+from demo_training.plots import INTRO_OWNED, INTRO_PLACE, PLOTS, Plot
 
 OPENINGS = (
     "once upon a time there was {a_hero} named {A} who lived {home}.",
