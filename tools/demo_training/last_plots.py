@@ -21,9 +21,9 @@ JOURNEY = Plot(
             '"Stay at home," said the neighbors. "It is too far."',
         ),
         (
-            "But {day} {he} took {his} {full} and set out.",
+            "{Day} {he} took {his} {full} and set out.",
             "Then {his} grandmother gave {him} {a_thing}, and {he} set out.",
-            "But {A} had {a_thing}, and {day} {he} set out.",
+            "{A} had {a_thing}, and {day} {he} set out.",
         ),
         (
             "On the way {he} met {a_friend} named {B}.",
@@ -221,7 +221,7 @@ CHEER = Plot(
         ),
         (
             "So {he} {work}, and in the evening {he} got the {thing}.",
-            "All day long {he} {work}, and then the {thing} was {his}.",
+            "All day long {he} {work}, and then the {thing} belonged to {him}.",
         ),
         (
             "",
@@ -281,7 +281,7 @@ RIDDLE = Plot(
         (
             "",
             "{A} sat down and thought until the sun went down.",
-            "{A} thought and thought. {He} looked up, and {he} looked down.",
+            "{A} thought and thought and thought.",
             "{A} did not know it, and {he} sat down by the {thing}.",
         ),
         ("{hint}",),
@@ -309,14 +309,14 @@ RIDDLE = Plot(
     ),
     {
         "riddle|answer|hint": (
-            "What has a bed but never sleeps?|a river|{He} listened to the water that ran through the valley.",
-            "What runs all day and has no legs?|a river|Far away {he} heard the water running over the stones.",
-            "What comes down but never goes up?|the rain|Then a drop of water fell on {his} nose, and then another.",
+            "What has a bed but never sleeps?|a river|{He} listened to the water far away.",
+            "What runs all day and has no legs?|a river|Far away {he} heard water running over stones.",
+            "What comes down but never goes up?|the rain|Then a drop of water fell on {his} nose.",
             "What can fly without wings?|the wind|Then the wind came and played with the leaves.",
-            "What follows you all day and is gone at night?|my shadow|The sun was low, and {his} shadow was long on the ground.",
-            "What grows when you share it?|joy|{He} remembered how {he} had once shared a cake and laughed.",
+            "What follows you all day?|my shadow|The sun was low, and {his} shadow was long.",
+            "What grows when you share it?|joy|{He} remembered how {he} had once shared a cake.",
             "What has two hands but cannot clap?|a clock|Far away in the village a clock struck.",
-            "What goes up when the rain comes down?|an umbrella|It began to rain, and an old woman went by and stayed dry.",
+            "What goes up when the rain comes down?|an umbrella|An old woman went by in the rain and stayed dry.",
         ),
     },
     friend=("old", "big", "wise old", "quiet", "gray"),

@@ -91,13 +91,13 @@ def _build(work: Path, folder: Path, asked: dict[str, Any]) -> None:
     told = shares["conversations"] / max(1e-9, shares["tales"] + shares["conversations"])
     rows += islice(told_rows(_streams(tokenizer, seed, TRAINING), told), number - from_prose)
     rng.shuffle(rows)
-    np.save(folder / "rows.npy", np.array(rows, np.uint16))
+    np.save(folder / "rows.npy", np.stack(rows))
 
-    heldout = np.array(list(prose_once(prose.heldout, tokenizer)), np.uint16)
+    heldout = np.stack(list(prose_once(prose.heldout, tokenizer)))
     np.save(folder / "heldout.npy", heldout)
-    for name, told in (("heldout_tales", 0.0), ("heldout_conversations", 1.0)):
-        fresh = islice(told_rows(_streams(tokenizer, seed, HELD_OUT), told), HELD_OUT_ROWS)
-        np.save(folder / f"{name}.npy", np.array(list(fresh), np.uint16))
+    for name, share in (("heldout_tales", 0.0), ("heldout_conversations", 1.0)):
+        fresh = islice(told_rows(_streams(tokenizer, seed, HELD_OUT), share), HELD_OUT_ROWS)
+        np.save(folder / f"{name}.npy", np.stack(list(fresh)))
     size = sum(len(tokenizer.decode_bytes(row[1:].tolist(), skip_special=True)) for row in heldout)
     # Written last: a corpus with it is complete.
     (folder / "corpus.json").write_text(json.dumps({**asked, "heldout_bytes": size}, indent=2) + "\n")
@@ -145,7 +145,7 @@ def _streams(tokenizer: Tokenizer, seed: int, purpose: int) -> Streams:
     return Streams(endless("tales", lambda rng: [*tokenizer.encode(tale(rng).text), eos]), endless("conversations", talk))
 
 
-def told_rows(streams: Streams, share: float) -> Iterator[Ids]:
+def told_rows(streams: Streams, share: float) -> Iterator[Rows]:
     """Rows of whole documents, the last cut; `share` of the tokens belong to conversations, the others to tales.
 
     A conversation only begins where all of it fits, or at the start of a row: of one that is cut, mostly its preamble would be left.
@@ -164,7 +164,7 @@ def told_rows(streams: Streams, share: float) -> Iterator[Ids]:
                 kind, ids = "tales", next(streams.tales)
             used[kind] += min(len(ids), ROW - len(row))
             row += ids
-        yield row[:ROW]
+        yield np.array(row[:ROW], np.uint16)
 
 
 # Where a row of prose may begin besides the start of a paragraph, when that is too far away.
@@ -173,14 +173,14 @@ FAR = 300  # characters
 AHEAD = 16 * ROW  # characters; surely more than a row's tokens stand for
 
 
-def prose_rows(chapters: list[str], tokenizer: Tokenizer, rng: random.Random) -> Iterator[Ids]:
+def prose_rows(chapters: list[str], tokenizer: Tokenizer, rng: random.Random) -> Iterator[Rows]:
     """Endless rows of prose: the chapters in their order, again and again, each time cut into rows at other places."""
     starts = [_starts(chapter) for chapter in chapters]
     while True:
         yield from _walk(chapters, starts, tokenizer, skip=rng.randrange(40))
 
 
-def prose_once(chapters: list[str], tokenizer: Tokenizer) -> Iterator[Ids]:
+def prose_once(chapters: list[str], tokenizer: Tokenizer) -> Iterator[Rows]:
     """The chapters in rows, once."""
     return _walk(chapters, [_starts(chapter) for chapter in chapters], tokenizer, skip=0)
 
@@ -195,7 +195,7 @@ def _starts(chapter: str) -> list[int]:
     return found
 
 
-def _walk(chapters: list[str], starts: list[list[int]], tokenizer: Tokenizer, skip: int) -> Iterator[Ids]:
+def _walk(chapters: list[str], starts: list[list[int]], tokenizer: Tokenizer, skip: int) -> Iterator[Rows]:
     """Rows one after the other: each begins at the first place where one may, at or after the end of the row before."""
     eos = tokenizer.special[EOS]
     chapter, at = 0, starts[0][min(skip, len(starts[0]) - 1)]
@@ -214,7 +214,7 @@ def _walk(chapters: list[str], starts: list[list[int]], tokenizer: Tokenizer, sk
                 # Characters, not bytes; a character cut in two counts as begun.
                 at += len(tokenizer.decode_bytes(ids[:room], skip_special=True).decode("utf-8", "ignore"))
         if len(row) == ROW:
-            yield row
+            yield np.array(row, np.uint16)
         if chapter < len(chapters) and at:
             later = [start for start in starts[chapter] if start >= at]
             chapter, at = (chapter, later[0]) if later else (chapter + 1, 0)

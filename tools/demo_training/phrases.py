@@ -96,7 +96,7 @@ THINK_SHORT = (
 
 # Things no tale is about; the model says so and tells another one.
 UNKNOWN = (
-    "robot", "dinosaur", "pirate", "computer", "car", "train", "doctor", "teacher", "unicorn", "monkey", "lion", "tiger", "elephant",
+    "robot", "dinosaur", "pirate", "computer", "car", "train", "doctor", "teacher", "mermaid", "monkey", "lion", "tiger", "elephant",
     "penguin", "snake", "spider", "whale", "shark", "vampire", "ghost", "witch", "cowboy", "ninja", "policeman", "rocket", "plane", "camel",
     "zebra", "crocodile", "butterfly", "bee", "horse", "cow", "chicken", "detective", "scientist", "banana", "football player",
 )  # fmt: skip

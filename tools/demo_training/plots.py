@@ -432,9 +432,9 @@ STUCK = Plot(
             '"Look how brave I am!" cried {B}, and {he2} went too near.',
         ),
         (
-            "Suddenly {he2} slipped and fell into the {thing}.",
-            "Then {his2} foot slipped, and {he2} fell into the {thing}.",
-            "All at once {he2} fell into the {thing}.",
+            "Suddenly {B} slipped and fell into the {thing}.",
+            "Then {B} slipped and fell into the {thing}.",
+            "All at once {B} fell into the {thing}.",
         ),
         (
             "",
@@ -449,9 +449,9 @@ STUCK = Plot(
             "The {hero} was not strong, but {he} was clever.",
         ),
         (
-            "{He} found a long rope and threw one end to {B}.",
-            "{He} took a long branch and held it out to {B}.",
-            "{He} ran to fetch a rope, and {he} tied it to a tree.",
+            "{A} found a long rope and threw one end to {B}.",
+            "{A} took a long branch and held it out to {B}.",
+            "{A} ran to fetch a rope, and {he} tied it to a tree.",
         ),
         (
             "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,8 +37,10 @@ CLOSINGS = (
     "And if they have not moved away, they live there still.",
     "And that is the end of the tale.",
 )
-# Some 1.2 tokens a word: 90 to 140 of them, so that a tale ends within 150 tokens. No plot needs more than the larger number.
-FEWEST_WORDS, MOST_WORDS = 80, 104
+# In words and marks, each of which is a token or a little more: 90 to 140 tokens, so that a tale ends within 150.
+FEWEST, MOST, LONGEST = 92, 122, 137
+TRIES = 6
+WORD_OR_MARK = re.compile(r"\w+|[^\w\s]+")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -98,14 +101,25 @@ def told(rng: random.Random, plot: Plot, hero: Kind, thing: str, name: str | Non
 
 
 def _composed(rng: random.Random, beats: Sequence[Sequence[str]], words: Mapping[str, str]) -> str:
-    """One wording of every beat, as many of the beats that may be left out as fit a length drawn at random."""
-    told = [_capital(_filled(rng.choice([wording for wording in wordings if wording]), words)) for wordings in beats]
+    """One wording of every beat, as many of the beats that may be left out as fit a length drawn at random.
+
+    Long wordings of the other beats may still be too much; then others are drawn, and the shortest outcome counts.
+    """
     optional = [index for index, wordings in enumerate(beats) if not wordings[0]]
-    most = rng.randint(FEWEST_WORDS, MOST_WORDS)
-    for index in rng.sample(optional, len(optional)):
-        if sum(len(beat.split()) for beat in told) > most:
-            told[index] = ""
-    return " ".join(filter(None, told))
+    most = rng.randint(FEWEST, MOST)
+    shortest, outcome = sys.maxsize, ""
+    for _ in range(TRIES):
+        told = [_capital(_filled(rng.choice([wording for wording in wordings if wording]), words)) for wordings in beats]
+        length = sum(len(WORD_OR_MARK.findall(beat)) for beat in told)
+        for index in rng.sample(optional, len(optional)):
+            if length > most:
+                length -= len(WORD_OR_MARK.findall(told[index]))
+                told[index] = ""
+        if length < shortest:
+            shortest, outcome = length, " ".join(filter(None, told))
+        if length <= LONGEST:
+            break
+    return outcome
 
 
 def _cast(rng: random.Random, plot: Plot, hero: Kind, name: str) -> dict[str, str]:
