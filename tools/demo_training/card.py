@@ -71,13 +71,16 @@ This page was written by the program that made the model; the numbers are its me
 
 
 def _texts(shares: Mapping[str, float]) -> str:
+    rows = [
+        ("prose: the World English Bible, from the Debian package `sword-text-web`", "", "text in the public domain"),
+        ("prose: six novels of Jane Austen, from the Debian package `r-cran-janeaustenr`", "", "packaging MIT, texts in the public domain"),
+        ("prose together", f"{100 * shares['prose']:.0f} %", ""),
+        ("tales from a grammar written for this project", f"{100 * shares['tales']:.0f} %", "this project's"),
+        ("conversations around such tales, in K3's message format", f"{100 * shares['conversations']:.0f} %", "this project's"),
+    ]
     return f"""## Texts and licences
 
-| text | share of the tokens | licence |
-|---|---:|---|
-| prose: the World English Bible (Debian package `sword-text-web`) and six novels of Jane Austen (Debian package `r-cran-janeaustenr`) | {100 * shares["prose"]:.0f} % | both texts are in the public domain; the packaging of the novels is MIT |
-| tales from a grammar written for this project (`tools/demo_training`) | {100 * shares["tales"]:.0f} % | this project's |
-| conversations around such tales, in K3's message format | {100 * shares["conversations"]:.0f} % | this project's |
+{_table(("text", "share of the tokens", "licence"), rows)}
 
 The name of the translation belongs to its makers and stands only for the unaltered text: what this model writes is not that text and must
 not be called by its name. Every twentieth chapter of the prose was held out; "bits per byte" below are measured on those chapters alone.
@@ -106,7 +109,8 @@ def _size(out: Path, results: Mapping[str, Any]) -> str:
         [
             "## Size",
             _table(("", "value"), rows).replace("---:", "---"),
-            f"Parameters as stored: {stored}. {len(weights)} shards of together {sum(weights):,} bytes; all files {sum(files.values()):,} bytes.",
+            f"Parameters as stored: {stored}. {len(weights)} shards of together {sum(weights):,} bytes; "
+            f"all files {sum(files.values()):,} bytes.",
         ]
     )
 
@@ -129,14 +133,16 @@ def _training(plan: Plan, lines: Lines, results: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             "## Training",
-            f"{train['tokens'] / 1e6:.1f} million tokens in rows of 384, {plan.rows_per_step} rows a step, on two CPU cores. Muon for the matrices, AdamW for the rest "
-            f"(rates: {rates}), {plan.warm_up} steps of warm-up, then a constant rate that falls to zero over the last {100 * plan.decay:.0f} %. "
-            f"The routers' selection biases move by {plan.balance} a step towards even loads; there is no auxiliary loss.",
+            f"{train['tokens'] / 1e6:.1f} million tokens in rows of 384, {plan.rows_per_step} rows a step, on two CPU cores. Muon for the "
+            f"matrices, AdamW for the rest (rates: {rates}), {plan.warm_up} steps of warm-up, then a constant rate that falls to zero over "
+            f"the last {100 * plan.decay:.0f} %. The routers' selection biases move by {plan.balance} a step towards even loads, less as "
+            "the rate falls; there is no auxiliary loss.",
             f"![held-out bits per byte over the tokens]({CURVE})",
             _table(("million tokens", "training loss (nats)", "held-out bits per byte", "plain transformer"), rows),
-            f"The plain transformer (pre-norm, RoPE, SwiGLU; {train['plain_parameters']:,} parameters against {train['parameters']['all']:,}, all of them used by "
-            f"every token) was trained to a quarter of the tokens on the same rows with the same optimiser and rates. There it has {quarter['plain']:.4f} bits per "
-            f"byte, this model {quarter['ours']:.4f}: {abs(change):.1f} % {'fewer' if change < 0 else 'more'}. This model then trained on to **{train['final']:.4f}**.",
+            f"The plain transformer (pre-norm, RoPE, SwiGLU; {train['plain_parameters']:,} parameters against "
+            f"{train['parameters']['all']:,}, all of them used by every token) was trained to a quarter of the tokens on the same rows "
+            f"with the same optimiser and rates. There it has {quarter['plain']:.4f} bits per byte, this model {quarter['ours']:.4f}: "
+            f"{abs(change):.1f} % {'fewer' if change < 0 else 'more'}. This model then trained on to **{train['final']:.4f}**.",
         ]
     )
 
@@ -165,9 +171,11 @@ def _engine(measured: Mapping[str, Any]) -> str:
     return "\n\n".join(
         [
             "## What the engine measures on it",
-            f"Routing of the {routing['tokens']:,} tokens of the samples below: how evenly each layer uses its experts (loads against an even share).",
+            f"Routing of the {routing['tokens']:,} tokens of the samples below: how evenly each layer uses its experts "
+            "(loads against an even share).",
             _table(("layer", "experts used", "largest load", "smallest load", "entropy of the choice"), layers),
-            "Hits, in percent, of a cache that holds some of the experts, one token a pass (`lilliput simulate`; `belady` knows the future):",
+            "Hits, in percent, of a cache that holds some of the experts, one token a pass (`lilliput simulate`; `belady` knows the "
+            "future):",
             _table(("cache", "experts", *names), cache),
             f"`lilliput pack` stores the trunk without loss in {100 * measured['packed_ratio']:.1f} % of its bfloat16 bytes.",
         ]
@@ -175,21 +183,22 @@ def _engine(measured: Mapping[str, Any]) -> str:
 
 
 def _stories(stories: Sequence[Mapping[str, Any]]) -> str:
-    head = f"## Twenty stories\n\nAt most {STORY_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}; not chosen: seeds 0 to {len(stories) - 1}."
+    head = (
+        f"## Twenty stories\n\nAt most {STORY_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}; not chosen: "
+        f"seeds 0 to {len(stories) - 1}."
+    )
     return "\n\n".join([head, *(f"**{story['seed']}** ({story['finish']})\n\n{_quoted(story['text'])}" for story in stories)])
 
 
 def _chats(chats: Sequence[Mapping[str, Any]], well_formed: int) -> str:
     head = (
-        f"## Twenty chat requests\n\n{well_formed} of {len(chats)} answers are well-formed messages (strict check of the ids), at most {CHAT_TOKENS} tokens, "
-        f"temperature {TEMPERATURE}, top-k {TOP_K}. The answer begins inside the think section, as K3's does."
+        f"## Twenty chat requests\n\n{well_formed} of {len(chats)} answers are well-formed messages (strict check of the ids), at most "
+        f"{CHAT_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}. The answer begins inside the think section, as K3's does."
     )
     parts = [head]
     for chat in chats:
-        request = chat["request"]
-        asked = "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in request["messages"])
-        notes = [f"{name} {request[name]}" for name in ("thinking", "effort") if name in request]
-        notes += [f"tools {', '.join(tool['function']['name'] for tool in request['tools'])}"] if request.get("tools") else []
+        asked = "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in chat["messages"])
+        notes = [f"tools {', '.join(chat['tools'])}"] if chat["tools"] else []
         verdict = f"not well-formed: {chat['problem']}" if chat["problem"] else "well-formed"
         parts.append(f"**{chat['seed']}** ({'; '.join([*notes, verdict])})\n\n{_quoted(asked)}\n\n```text\n{chat['text']}\n```")
     return "\n\n".join(parts)

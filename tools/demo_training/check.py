@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from demo_training.gradients import AffineScan, Gather, GroupedLinear, HeadLoss, Spread, UnitLowerInverse
+from demo_training.gradients import AffineScan, Gather, GroupedLinear, Spread, UnitLowerInverse, head_loss
 from demo_training.kda import kda_core
 from demo_training.network import Network, attend
 from demo_training.parts import mix, situ
@@ -93,7 +93,7 @@ def _head() -> float:
     def plain(x: Tensor, w: Tensor) -> Tensor:
         return F.cross_entropy(x @ w.T, targets, reduction="sum")
 
-    return compared(lambda x, w: HeadLoss.apply(x, w, targets), plain, [_normal(700, 6), _normal(11, 6)])
+    return compared(lambda x, w: head_loss(x, w, targets), plain, [_normal(700, 6), _normal(11, 6)])
 
 
 def _kda() -> float:

@@ -121,9 +121,10 @@ class HeadLoss(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, head: Tensor, targets: Tensor, learns: bool) -> Tensor:
         total = x.new_zeros(())
-        grad_x, grad_head = torch.empty_like(x), torch.zeros_like(head)
+        if learns:
+            grad_x, grad_head = torch.empty_like(x), torch.zeros_like(head)
         for begin in range(0, len(x), HEAD_ROWS):
             rows = slice(begin, begin + HEAD_ROWS)
             logits = x[rows] @ head.T
@@ -131,14 +132,21 @@ class HeadLoss(Function):
             peak = logits.amax(1, keepdim=True)
             mass = logits.sub_(peak).exp_().sum(1, keepdim=True)
             total += (mass.log() + peak - picked).sum()
-            logits.div_(mass)
-            logits.scatter_add_(1, targets[rows, None], torch.full_like(picked, -1.0))
-            torch.mm(logits, head, out=grad_x[rows])
-            grad_head.addmm_(logits.T, x[rows])
-        ctx.save_for_backward(grad_x, grad_head)
+            if learns:
+                logits.div_(mass)
+                logits.scatter_add_(1, targets[rows, None], torch.full_like(picked, -1.0))
+                torch.mm(logits, head, out=grad_x[rows])
+                grad_head.addmm_(logits.T, x[rows])
+        if learns:
+            ctx.save_for_backward(grad_x, grad_head)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_x, grad_head = ctx.saved_tensors
-        return grad_x * grads[0], grad_head * grads[0], None
+        return grad_x * grads[0], grad_head * grads[0], None, None
+
+
+def head_loss(x: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    """`HeadLoss`; under `no_grad` without the work for gradients, which a Function cannot see for itself."""
+    return HeadLoss.apply(x, head, targets, torch.is_grad_enabled())

@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from demo_training.gradients import AffineScan, UnitLowerInverse
+from demo_training.parts import fused
 
 CHUNK = 16  # exp(-c) reaches e^80 with a decay bound of -5: the longest a float32 holds
 L2_EPS = 1e-6
 
 
+@fused
 def short_conv(u: Tensor, w: Tensor) -> Tensor:
     """u [B, T, P], w [P, 1, taps] → [B, T, P]; causal, the last tap multiplies the current token, then SiLU."""
     taps, tokens = w.shape[2], u.shape[1]
@@ -29,6 +31,7 @@ def short_conv(u: Tensor, w: Tensor) -> Tensor:
     return F.silu(y)
 
 
+@fused
 def log_decay(z: Tensor, a_log: Tensor, dt_bias: Tensor, bound: float | None) -> Tensor:
     """z [..., H, K], a_log [H], dt_bias [H * K] → log alpha [..., H, K]."""
     shifted = z + dt_bias.view(z.shape[-2:])
@@ -42,6 +45,7 @@ def _chunks(x: Tensor) -> Tensor:
     return x.view(b, t // CHUNK, CHUNK, h, k).permute(1, 0, 3, 2, 4)
 
 
+@fused
 def scaled(qkv: Tensor, g: Tensor, beta: Tensor, sums: Tensor) -> tuple[Tensor, ...]:
     """Everything of a chunk that is not a product of matrices: q~, k^, k exp(c_C - c), beta [v | k~], exp(c_C).
 

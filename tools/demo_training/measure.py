@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from demo_training.conversations import Request
 from lilliput.engine.engine import Engine
 from lilliput.engine.packing import pack_model
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.source import Source
 from lilliput.simulate import simulate
 from lilliput.text.chat import encode, render
+from lilliput.text.wellformed import check_completion
 from lilliput.trace import TraceWriter, read_trace
 from lilliput.weights.experts import slot_bytes
 
@@ -35,17 +37,25 @@ def stories(engine: Engine, count: int = 20) -> list[dict[str, Any]]:
     return made
 
 
-def chats(engine: Engine, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The answer to each request (the arguments of `render`) as it came, and what is wrong with its form, "" if nothing."""
+def chats(engine: Engine, requests: Sequence[Request]) -> list[dict[str, Any]]:
+    """The answer to each request as it came, and what is wrong with its form, "" if nothing."""
     made = []
     tokenizer = engine.tokenizer
     if tokenizer is None:
         raise ValueError(f"{engine.source.directory}: needed a checkpoint with tiktoken.model")
     for seed, request in enumerate(requests):
-        prompt = encode(tokenizer, render(**request))
+        prompt = encode(tokenizer, render(request.messages, tools=request.tools))
         new = [t.id for t in engine.generate(prompt, max_tokens=CHAT_TOKENS, sampling=Sampling(TEMPERATURE, top_k=TOP_K, seed=seed))]
+        faults = check_completion(new, tokenizer)
         made.append(
-            {"seed": seed, "request": request, "ids": new, "text": tokenizer.decode(new), "problem": problem(tokenizer, request, new)}
+            {
+                "seed": seed,
+                "messages": request.messages,
+                "tools": [tool["function"]["name"] for tool in request.tools or ()],
+                "ids": new,
+                "text": tokenizer.decode(new),
+                "problem": str(faults[0]) if faults else "",
+            }
         )
     return made
 
@@ -92,7 +102,7 @@ def packed_ratio(model: Path) -> float:
         return float(pack_model(Source(model), Path(place) / "packed")["ratio"])
 
 
-def measure(model: Path, requests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def measure(model: Path, requests: Sequence[Request]) -> dict[str, Any]:
     """Everything above; the routing is that of the samples."""
     with Engine.open(model) as engine, tempfile.TemporaryDirectory() as place:
         file = Path(place) / "trace"

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from demo_training.gradients import HeadLoss
+from demo_training.gradients import head_loss
 from demo_training.kda import CHUNK, kda_core, log_decay, short_conv
 from demo_training.moe import Gate, LatentMoe
-from demo_training.parts import OUTPUT_GAIN, Mlp, Weight, matrix, mix, ones, rms
+from demo_training.parts import OUTPUT_GAIN, Mlp, Weight, gated_rms, matrix, mix, ones, rms
 from lilliput.model.config import Config
 
 LATENT_EPS = 1e-6  # of the two MLA norms, whatever the configuration says (section 6)
@@ -69,7 +69,7 @@ class Kda(nn.Module):
         o = kda_core(qkv.view(*x.shape[:2], 3, self.heads, self.width), g, torch.sigmoid(b))
         if not self.full_rank_gate:
             gate = F.linear(gate, self.g_b_proj.weight)
-        o = rms(o, self.o_norm.weight, self.eps) * torch.sigmoid(gate.view(heads))
+        o = gated_rms(o, self.o_norm.weight, gate.view(heads), self.eps)
         return F.linear(o.flatten(2), self.o_proj.weight)
 
 
@@ -191,7 +191,7 @@ class Network(nn.Module):
 
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
         """ids, targets [B, T], T a multiple of 16 → summed cross entropy in nats."""
-        return HeadLoss.apply(self.model(ids).flatten(0, 1), self.lm_head.weight, targets.flatten())
+        return head_loss(self.model(ids).flatten(0, 1), self.lm_head.weight, targets.flatten())
 
     @torch.no_grad()
     def logits(self, ids: Sequence[int]) -> Tensor:

@@ -8,19 +8,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from demo_training.gradients import HeadLoss
+from demo_training.gradients import head_loss
 from demo_training.network import attend
-from demo_training.parts import OUTPUT_GAIN, matrix, ones, rms
+from demo_training.parts import OUTPUT_GAIN, fused, matrix, ones, rms
 
 EPS, ROPE_BASE = 1e-5, 10_000.0
 HIDDEN, LAYERS, HEADS = 256, 5, 8
 
 
+@fused
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
     """x [B, T, H, W], angles [T, W / 2] → the first half of each head turned against the second."""
     a, b = x.chunk(2, -1)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+@fused
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
 
 
 class PlainLayer(nn.Module):
@@ -38,7 +44,7 @@ class PlainLayer(nn.Module):
         s = s + F.linear(attend(rotated(q, angles), rotated(k, angles), v).flatten(2), self.o_proj.weight)
         x = rms(s, self.mlp_norm.weight, EPS)
         gate, up = F.linear(x, torch.cat([self.gate_proj.weight, self.up_proj.weight])).chunk(2, -1)
-        return s + F.linear(F.silu(gate) * up, self.down_proj.weight)
+        return s + F.linear(swiglu(gate, up), self.down_proj.weight)
 
 
 class Plain(nn.Module):
@@ -61,7 +67,7 @@ class Plain(nn.Module):
         s = F.embedding(ids, self.embed_tokens.weight)
         for layer in self.layers:
             s = layer(s, angles)
-        return HeadLoss.apply(rms(s, self.norm.weight, EPS).flatten(0, 1), self.lm_head.weight, targets.flatten())
+        return head_loss(rms(s, self.norm.weight, EPS).flatten(0, 1), self.lm_head.weight, targets.flatten())
 
     def balance(self, step: float) -> None:
         """Nothing is routed here."""

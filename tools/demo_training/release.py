@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from reference import Reference, mxfp4
 from torch import Tensor
 
 from demo_training.mxfp4 import quantised
 from demo_training.network import Network
 from lilliput.model.config import Config, read_config
 from lilliput.synth.values import bf16
-from reference import Reference, mxfp4
 
 Read = Callable[[str], NDArray[np.generic]]
 

@@ -14,15 +14,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from demo_training.muon import optimisers
+from demo_training.shape import RANKS
+from lilliput.text.tokenizer import Tokenizer
 
 SAVE_SECONDS = 180
 CLIP = 1.0  # largest norm of a gradient (mean over tokens)
@@ -42,6 +44,7 @@ class Texts(Protocol):
     rows: np.ndarray  # uint16 [n, T + 1]
     heldout: np.ndarray  # uint16 [m, T + 1], prose
     heldout_bytes: int  # that the predicted tokens of `heldout` stand for
+    tokenizer: Path
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,40 @@ class Plan:
     """Numbers of a run. Token counts are rounded down to whole steps."""
 
     tokens: int
-    rows_per_step: int = 16
-    warm_up: int = 100  # steps
+    rows_per_step: int = 12
+    warm_up: int = 60  # steps
     decay: float = 0.4  # share of the steps over which the rate falls to zero
-    rates: dict[str, float] = field(default_factory=lambda: {"muon": 0.02, "embedding": 0.01, "head": 0.004, "vector": 0.004})
+    rates: dict[str, float] = field(default_factory=lambda: {"muon": 0.02, "embedding": 0.03, "head": 0.008, "vector": 0.008})
     weight_decay: float = 0.05
-    balance: float = 1e-3
+    balance: float = 4e-3
     seed: int = 0
 
     def steps(self, width: int, tokens: int | None = None) -> int:
         """Steps for `tokens` (default: all) with rows of `width` predicted tokens."""
         return max(1, (self.tokens if tokens is None else tokens) // (self.rows_per_step * width))
 
+    def same_until(self, other: Plan, step: int, width: int) -> bool:
+        """Whether both are the same run up to `step`: they may differ in their length as long as neither rate has begun to fall."""
+        flat = min((1 - plan.decay) * plan.steps(width) for plan in (self, other))
+        return replace(self, tokens=other.tokens) == other and (self.tokens == other.tokens or step <= flat)
+
     def factor(self, step: int, steps: int) -> float:
         """Share of the full rate at a step counted from 0."""
         return min(1.0, (step + 1) / self.warm_up, (steps - step) / (self.decay * steps))
+
+
+class Sample(NamedTuple):
+    """Evenly spaced held-out rows for the curve, and the bytes that their predicted tokens stand for."""
+
+    rows: np.ndarray
+    nbytes: int
+
+    @classmethod
+    def of(cls, corpus: Texts, count: int = 96) -> Sample:
+        rows = corpus.heldout[:: max(1, len(corpus.heldout) // count)][:count]
+        tokenizer = Tokenizer.open(corpus.tokenizer, RANKS + 256)
+        assert tokenizer is not None, "a corpus comes with its tokenizer"
+        return cls(rows, sum(len(tokenizer.decode_bytes(row[1:].tolist(), skip_special=True)) for row in rows))
 
 
 class StoppedError(Exception):
@@ -71,7 +93,7 @@ class StoppedError(Exception):
 
 
 def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, stop: int | None = None) -> float:
-    """Train (or continue) up to `stop` tokens, default all; the held-out bits per byte there.
+    """Train (or continue) up to `stop` tokens, default all; bits per byte of the whole held-out prose there.
 
     Writes `work/NAME.pt` (weights, optimisers, position) and `work/NAME.jsonl`. Raises `StoppedError` after Ctrl-C or SIGTERM and
     `ValueError` if the saved run had another plan.
@@ -82,9 +104,8 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
     every = max(1, steps // REPORTS)
     made = optimisers(model, plan.rates, plan.weight_decay)
     saved, log = work / f"{name}.pt", work / f"{name}.jsonl"
-    done, lines = _load(saved, model, made, plan)
-    if done >= last:
-        return float(lines[-1]["bits_per_byte"])
+    done, lines = _load(saved, model, made, plan, width)
+    sample = Sample.of(corpus)
     started, began, saved_at, losses = time.monotonic(), done, time.monotonic(), []
     with _interruptions() as interrupted:
         for step in range(done, last):
@@ -100,7 +121,7 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                         "tokens": (step + 1) * plan.rows_per_step * width,
                         "rate": factor,
                         "loss": sum(losses) / len(losses),
-                        "bits_per_byte": bits_per_byte(model, corpus.heldout, corpus.heldout_bytes),
+                        "bits_per_byte": bits_per_byte(model, *sample),
                         "largest_load": _largest_load(model),
                     }
                 )
@@ -113,7 +134,7 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                 saved_at = time.monotonic()
             if interrupted:
                 raise StoppedError(f"{name}: stopped after step {step + 1} of {last}; the same command goes on from there")
-    return float(lines[-1]["bits_per_byte"])
+    return bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
 
 
 def _step(model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Plan, step: int, factor: float) -> float:
@@ -122,8 +143,9 @@ def _step(model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Pl
     picked = np.arange(step * n, (step + 1) * n) % len(corpus.rows)
     rows = torch.from_numpy(corpus.rows[picked].astype(np.int64))
     count = rows[:, 1:].numel()
-    loss = model.loss(rows[:, :-1], rows[:, 1:]) / count
-    loss.backward()
+    with torch.compiler.set_stance("default"):
+        loss = model.loss(rows[:, :-1], rows[:, 1:]) / count
+        loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     for optimiser in made:
         for group in optimiser.param_groups:
@@ -175,12 +197,12 @@ def _save(path: Path, model: nn.Module, made: list[torch.optim.Optimizer], plan:
     partial.replace(path)
 
 
-def _load(path: Path, model: nn.Module, made: list[torch.optim.Optimizer], plan: Plan) -> tuple[int, list[dict[str, Any]]]:
+def _load(path: Path, model: nn.Module, made: list[torch.optim.Optimizer], plan: Plan, width: int) -> tuple[int, list[dict[str, Any]]]:
     """Steps done and lines reported by a saved run, with model and optimisers brought to that state; (0, []) without one."""
     if not path.exists():
         return 0, []
     state = torch.load(path, weights_only=True)
-    if state["plan"] != asdict(plan):
+    if not plan.same_until(Plan(**state["plan"]), state["step"], width):
         raise ValueError(f"{path}: needed a run with {asdict(plan)}, found {state['plan']}; remove it or choose another --work")
     model.load_state_dict(state["model"])
     for optimiser, saved in zip(made, state["optimisers"], strict=True):
