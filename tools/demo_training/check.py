@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from demo_training.gradients import AffineScan, Gather, GroupedLinear, Spread, UnitLowerInverse, head_loss
 from demo_training.kda import kda_core
 from demo_training.network import Network, attend
+from demo_training.parallel import processes
 from demo_training.parts import mix, situ
 from demo_training.release import load_release
 
@@ -126,6 +127,34 @@ def _attention() -> float:
         return torch.einsum("bhts,bshv->bthv", scores.softmax(-1), v)
 
     return compared(attend, plain, [_normal(2, 20, 3, 6), _normal(2, 20, 3, 6), _normal(2, 20, 3, 4)])
+
+
+class _Toy(nn.Module):
+    """Enough of a model for `processes`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 9)
+        self.unused = nn.Parameter(torch.zeros(2))
+
+    def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.table(ids).flatten(0, 1), targets.flatten(), reduction="sum")
+
+
+def check_processes(count: int = 2) -> float:
+    """Gradients by several processes against those of one; the largest difference, ValueError if they are not the same."""
+    rows = np.random.default_rng(1).integers(0, 9, (7, 6)).astype(np.uint16)
+    torch.manual_seed(0)
+    model, found = _Toy(), []
+    for number in (1, count):
+        model.zero_grad()
+        with processes(model, number) as team:
+            loss = team.gradients(rows)
+        found.append(torch.cat([torch.tensor([loss]), model.table.weight.grad.flatten()]))
+    worst = float((found[0] - found[1]).abs().max())
+    if not worst <= 1e-6:
+        raise ValueError(f"needed the same gradients from {count} processes as from one, found a difference of {worst:.2g}")
+    return worst
 
 
 def _elementwise() -> float:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from lilliput.model.config import Config
 
 # Elementwise formulas are compiled: in eager torch they take half the time of a step, all of it spent on moving memory. Compiling
-# takes half a minute for each set of shapes, so only training steps do it (`train._step`); everywhere else they run as written.
+# takes half a minute for each set of shapes, so only training steps do it (`parallel._learn`); everywhere else they run as written.
 torch.compiler.set_stance("force_eager")
 torch._dynamo.config.recompile_limit = 64
 fused = torch.compile(dynamic=False)

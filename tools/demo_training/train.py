@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from demo_training.muon import optimisers
+from demo_training.parallel import Processes, processes
 from demo_training.shape import RANKS
 from lilliput.text.tokenizer import Tokenizer
 
@@ -107,10 +108,10 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
     done, lines = _load(saved, model, made, plan, width)
     sample = Sample.of(corpus)
     started, began, saved_at, losses = time.monotonic(), done, time.monotonic(), []
-    with _interruptions() as interrupted:
+    with _interruptions() as interrupted, processes(model, torch.get_num_threads() if done < last else 1) as team:
         for step in range(done, last):
             factor = plan.factor(step, steps)
-            losses.append(_step(model, made, corpus, plan, step, factor))
+            losses.append(_step(team, model, made, corpus, plan, step, factor))
             if not math.isfinite(losses[-1]):
                 raise FloatingPointError(f"{name}: the loss is not finite at step {step}; lower the rates and start again")
             if (step + 1) % every == 0 or step + 1 == last:
@@ -137,15 +138,11 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
     return bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
 
 
-def _step(model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Plan, step: int, factor: float) -> float:
+def _step(team: Processes, model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Plan, step: int, factor: float) -> float:
     """One optimiser step; the mean loss per token in nats."""
     n = plan.rows_per_step
     picked = np.arange(step * n, (step + 1) * n) % len(corpus.rows)
-    rows = torch.from_numpy(corpus.rows[picked].astype(np.int64))
-    count = rows[:, 1:].numel()
-    with torch.compiler.set_stance("default"):
-        loss = model.loss(rows[:, :-1], rows[:, 1:]) / count
-        loss.backward()
+    loss = team.gradients(corpus.rows[picked])
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     for optimiser in made:
         for group in optimiser.param_groups:
@@ -153,7 +150,7 @@ def _step(model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Pl
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
     model.balance(plan.balance * factor)
-    return float(loss.detach())
+    return loss
 
 
 @torch.no_grad()
