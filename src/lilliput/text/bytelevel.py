@@ -1,9 +1,10 @@
-"""A tokenizer without merges, in the files of the release: what synthetic checkpoints carry."""
+"""Tokenizers of our own in the files of the release; the one without merges is what synthetic checkpoints carry."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 
 from lilliput.errors import UsageError
 from lilliput.text.vocabulary import NAMES_FILE, RANKS_FILE
@@ -37,7 +38,13 @@ def byte_level_files(vocab_size: int) -> dict[str, bytes]:
     """
     if vocab_size < 256:
         raise UsageError(f"a byte-level tokenizer needs a vocabulary of at least 256, found {vocab_size}")
-    ranks = b"".join(b"%s %d\n" % (b64encode(bytes((byte,))), byte) for byte in range(256))
+    return tokenizer_files([bytes((byte,)) for byte in range(256)], vocab_size)
+
+
+def tokenizer_files(tokens: Sequence[bytes], vocab_size: int) -> dict[str, bytes]:
+    """File name → content of the tokenizer with these tokens in order of rank, and the release's added tokens behind them."""
+    ranks = b"".join(b"%s %d\n" % (b64encode(token), rank) for rank, token in enumerate(tokens))
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    added = {str(256 + offset): {"content": name, **flags} for offset, name in RELEASED_NAMES.items() if 256 + offset < vocab_size}
+    first = len(tokens)
+    added = {str(first + offset): {"content": name, **flags} for offset, name in RELEASED_NAMES.items() if first + offset < vocab_size}
     return {RANKS_FILE: ranks, NAMES_FILE: json.dumps({"added_tokens_decoder": added}, indent=2).encode() + b"\n"}
