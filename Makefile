@@ -4,7 +4,7 @@ VENV := .venv
 # numpy itself has threads, which only tests use: they would fight over the cores with the test runners.
 export OPENBLAS_NUM_THREADS := 1
 BIN := $(VENV)/bin
-BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* 2>/dev/null | cksum | cut -d' ' -f1)
+BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* src/core/bench/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
 .PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
 

@@ -64,6 +64,9 @@ def test_the_report_has_every_figure(engine: Engine) -> None:
     assert set(found["ratios"]) == overlap | {"reader_cpu_s_per_gb", "reading_cpu_s_per_gb"}
     assert set(found["gb_per_s"]) == {"streaming", "reading", "raw, 1 thread", "raw, 4 threads"}
     assert found["computing_is"] == "the same passes, all weights in memory"
+    assert found["split"]["passes"] == 4
+    assert found["split"]["kernels"]["attention"]["calls"] == engine.config.num_layers - sum(engine.config.is_kda)
+    assert found["split"]["waited_for_disk_s"] >= 0
     json.dumps(found)
 
 
@@ -178,5 +181,5 @@ def test_the_verb(tiny_synth: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report["ratios"]["wall_over_limit"]["median"] > 0
     assert run([*arguments, "-q"]) == 0
     shown = capsys.readouterr().out
-    for word in ("wall / max(reading, computing)", "at most 1.05", "raw, 4 threads, GB/s"):
+    for word in ("wall / max(reading, computing)", "at most 1.05", "raw, 4 threads, GB/s", "ms per pass"):
         assert word in shown

@@ -1,16 +1,17 @@
-"""The type stub of the extension names exactly what the extension has, with the same argument names."""
+"""The type stubs of the extensions name exactly what they have, with the same argument names."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-import lilliput
-from lilliput import _core
+import pytest
 
-STUB = Path(lilliput.__file__).parent / "_core.pyi"
+import lilliput
+from lilliput import _bench, _core
 
 
 def functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
@@ -27,13 +28,15 @@ def compare(stub: dict[str, ast.FunctionDef], owner: Any) -> None:
         assert re.findall(r"(\w+): ", signature) == [a.arg for a in function.args.args if a.arg != "self"], signature
 
 
-def test_the_stub_and_the_extension_agree() -> None:
-    body = ast.parse(STUB.read_text()).body
+@pytest.mark.parametrize("extension", [_core, _bench])
+def test_the_stub_and_the_extension_agree(extension: ModuleType) -> None:
+    stub_file = Path(lilliput.__file__).parent / f"{extension.__name__.rpartition('.')[2]}.pyi"
+    body = ast.parse(stub_file.read_text()).body
     classes = {node.name: functions(node.body) for node in body if isinstance(node, ast.ClassDef)}
     stub = functions(body)
-    assert set(stub) | set(classes) == {name for name in dir(_core) if not name.startswith("_")}
-    compare(stub, _core)
+    assert set(stub) | set(classes) == {name for name in dir(extension) if not name.startswith("_")}
+    compare(stub, extension)
     for name, members in classes.items():
-        owner = getattr(_core, name)
+        owner = getattr(extension, name)
         assert set(members) == {member for member in dir(owner) if not member.startswith("_")} | {"__init__"}
         compare(members, owner)

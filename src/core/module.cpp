@@ -5,6 +5,7 @@
 
 #include "dispatch.h"
 #include "kernels.h"
+#include "profile.h"
 #include "selftest/selftest.h"
 
 namespace nb = nanobind;
@@ -15,6 +16,16 @@ void bind_math(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_checksum(nb::module_& m);
 }  // namespace lilliput
+
+namespace {
+
+nb::dict stop_profile() {
+  nb::dict found;
+  for (const auto& line : lilliput::profile::stop()) found[line.name.c_str()] = nb::make_tuple(line.calls, line.seconds);
+  return found;
+}
+
+}  // namespace
 
 NB_MODULE(_core, m) {
   using namespace lilliput;
@@ -30,6 +41,8 @@ NB_MODULE(_core, m) {
         return selftest::run(isa);
       },
       nb::arg("isa"), "Lines `kernel shape digest` over fixed inputs; every instruction set must give those of tests/kernel_digests.txt.");
+  m.def("profile_start", &profile::start, "From now on, count calls and wall time of every kind of operation.");
+  m.def("profile_stop", stop_profile, "Stop counting: {kind: (calls, seconds)}; `forks` and `joins` are parts of the other kinds.");
   bind_dot(m);
   bind_math(m);
   bind_reader(m);

@@ -7,6 +7,7 @@
 #include "kernels.h"
 #include "platform.h"
 #include "pool.h"
+#include "profile.h"
 #include "scratch.h"
 
 namespace lilliput {
@@ -16,6 +17,9 @@ namespace {
 constexpr size_t kTokenChunk = 48;
 
 size_t padded(size_t n) { return (n + 127) / 128 * 128; }
+
+using profile::Kind;
+using profile::Timed;
 
 using Order = void (*)(float*, const float*, size_t);
 
@@ -29,9 +33,12 @@ void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
 
 thread_local Scratch permuted, hidden, decoded;
 
+Kind kind_of(const Weights& w) { return w.kind == Weights::k12 ? Kind::k12 : w.kind == Weights::bf16 ? Kind::bf16 : Kind::f32; }
+
 }  // namespace
 
 void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w) {
+  const Timed timed(kind_of(w));
   const DotKernels& dot = kernels().dot;
   const size_t in = w.in, rows = w.rows;
   for (size_t t = 0; t < tokens; t += kTokenChunk) {
@@ -52,6 +59,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w
 }
 
 void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t row, size_t rows) {
+  const Timed timed(Kind::kv_b);
   const DotKernels& dot = kernels().dot;
   const size_t in = w.in, item = w.kind == Weights::f32 ? 4 : 2;
   const uint8_t* from = w.bytes + row * in * item;
@@ -69,6 +77,7 @@ void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t 
 }
 
 void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v, size_t r) {
+  const Timed timed(Kind::kv_b);
   const DotKernels& dot = kernels().dot;
   const size_t c = w.in, ldq = heads * (n + r), ldy = heads * (c + r);
   parallel_for(heads, n * c * tokens, [&](size_t begin, size_t end) {
@@ -88,6 +97,7 @@ void absorb_query(float* q_lat, const float* q, size_t tokens, const Weights& w,
 }
 
 void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w, size_t heads, size_t n, size_t v) {
+  const Timed timed(Kind::kv_b);
   const DotKernels& dot = kernels().dot;
   const size_t c = w.in;
   parallel_for(heads, v * c * tokens, [&](size_t begin, size_t end) {
@@ -158,6 +168,7 @@ void over_rows(size_t rows, size_t work_per_row, Body&& body) {
 }  // namespace
 
 size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
+  const Timed timed(Kind::experts);
   std::atomic<size_t> bad{0};
   for (size_t t = 0; t < tokens; t += kTokenChunk) {
     const size_t n = std::min(tokens - t, kTokenChunk);
@@ -173,6 +184,7 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
 }
 
 size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e) {
+  const Timed timed(Kind::experts);
   const Kernels& k = kernels();
   const size_t latent = e.w1.in, width = e.w1.rows;
   std::atomic<size_t> bad{0};
@@ -207,6 +219,7 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
 }
 
 void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent) {
+  const Timed timed(Kind::experts);
   const FpuGuard guard;
   for (size_t j = 0; j < count; j++) kernels().dot.accumulate(y + size_t(index[j]) * latent, values + j * latent, weight[j], latent);
 }

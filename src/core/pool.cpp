@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "platform.h"
+#include "profile.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -76,14 +77,24 @@ class Pool {
     job_ = work;
     failure_ = nullptr;
     pending_.store(uint32_t(workers_.size()), std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
+    wake();
     attempt(0);
-    for (uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;) await_change(pending_, left);
+    wait();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
  private:
+  void wake() {
+    const profile::Timed timed(profile::Kind::forks);
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+  }
+
+  void wait() {
+    const profile::Timed timed(profile::Kind::joins);
+    for (uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;) await_change(pending_, left);
+  }
+
   void attempt(size_t part) {
     try {
       job_.run(part);

@@ -8,6 +8,7 @@
 
 #include "kernels.h"
 #include "platform.h"
+#include "profile.h"
 
 namespace lilliput {
 namespace {
@@ -49,6 +50,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 2> key, std::array<uint3
 }
 
 size_t sample(const float* logits, size_t n, const SamplingOptions& options, uint64_t position, uint64_t choice) {
+  const profile::Timed timed(profile::Kind::choice);
   const FpuGuard guard;
   const MathKernels& math = kernels().math;
   const size_t best = math.argmax(logits, n);

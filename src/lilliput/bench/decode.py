@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from lilliput.bench.disk import FROM_DISK, fetched_bytes, needs_count_of_fetched_bytes
 from lilliput.bench.extents import Play, PureReading, Raw
+from lilliput.bench.split import Split
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.errors import LilliputError, UsageError
@@ -57,6 +58,7 @@ class Round:
     computing: float = 0.0
     reading: float = 0.0
     reading_cpu: float = 0.0
+    split: Split = field(default_factory=Split)  # of the engine's passes
     raw: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -171,16 +173,13 @@ def _engine_round(engine: Engine, play: Play, prompt: Sequence[int], tokens: int
     stats, fetched = _at_rest(engine), fetched_bytes()
     step = _of_engine(engine)
     logits = step(prompt)
-    waited = _waited(engine)
     bits = []
-    with play.recording():
-        start = time.perf_counter()
+    with play.recording(), found.split.counting(engine, tokens):
         for _ in range(tokens):
             play.begin()
             logits = step([int(np.argmax(logits))])
             bits.append(logits.tobytes())
-        found.wall = time.perf_counter() - start
-    found.waited, found.nbytes = _waited(engine) - waited, play.nbytes
+    found.wall, found.waited, found.nbytes = found.split.wall, found.split.waited, play.nbytes
     if not play.nbytes:
         raise UsageError(
             f"--memory {format_size(engine.plan.budget)}: nothing is read at this budget, because everything stays in memory: give less"
@@ -190,12 +189,6 @@ def _engine_round(engine: Engine, play: Play, prompt: Sequence[int], tokens: int
     _check_fetched("the engine's reading", read, fetched_bytes() - fetched)
     found.cpu_per_byte = (after["cpu_s"] - stats["cpu_s"]) / read
     _compare(bits, expected)
-
-
-def _waited(engine: Engine) -> float:
-    """Seconds that the arithmetic waited for the disk."""
-    weights = engine.weights
-    return weights.tape.stats.waited_s + (weights.experts.stats.waited_s if weights.experts is not None else 0.0)
 
 
 def _at_rest(engine: Engine) -> dict[str, Any]:
@@ -288,5 +281,6 @@ def _report(engine: Engine, rounds: Sequence[Round], tokens: int, why: str) -> d
             "reading_cpu_s_per_gb": spread([r.reading_cpu / r.nbytes * 1e9 for r in rounds]),
         },
         "targets": TARGETS,
+        "split": Split.together([r.split for r in rounds]).as_dict(),
         "page_cache": [{"file": path, "why": because} for path, because in engine.weights.disk.reader.buffered()],
     }

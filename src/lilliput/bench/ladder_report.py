@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from lilliput.bench.facts import about_machine
 from lilliput.bench.ladder import Ladder, Rung
 from lilliput.machine.memory import format_size
 
@@ -17,17 +15,9 @@ STORED = 0.95  # of a checkpoint's bytes; below that it is sparse
 GB = 1e9
 
 
-def about_machine(ladder: Ladder) -> dict[str, Any]:
+def _machine(ladder: Ladder) -> dict[str, Any]:
     """What the numbers depend on."""
-    cpus = _cpuinfo()
-    return {
-        "cpus": os.cpu_count(),
-        "cpu": cpus.get("model name"),
-        "virtual": "hypervisor" in cpus.get("flags", "").split(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "ceiling": ladder.kind,
-        "swap": "off below the ceiling",
-    }
+    return {**about_machine(), "ceiling": ladder.kind, "swap": "off below the ceiling"}
 
 
 def about_files(directory: Path) -> dict[str, Any]:
@@ -47,7 +37,7 @@ def as_json(ladder: Ladder, directory: Path) -> dict[str, Any]:
         "ids": next((rung.ids[0] for rung in ladder.rungs if rung.ids), None),
         "ids_identical": len({tuple(ids) for rung in ladder.rungs for ids in rung.ids}) == 1,
         "interrupted": ladder.interrupt is not None,
-        "machine": about_machine(ladder),
+        "machine": _machine(ladder),
         "files": about_files(directory),
         "run": ladder.about,
         "rungs": [rung.as_dict() for rung in ladder.rungs],
@@ -153,12 +143,3 @@ def _ids(report: dict[str, Any]) -> str:
     if not report["ids_identical"]:
         return "**different from rung to rung, which must never be.**"
     return f"identical in all runs ({','.join(map(str, report['ids']))})."
-
-
-def _cpuinfo() -> dict[str, str]:
-    """Of the first processor, as Linux tells it."""
-    try:
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}

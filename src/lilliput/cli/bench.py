@@ -10,7 +10,9 @@ from lilliput.bench.open import measure_open
 from lilliput.cli import options
 from lilliput.cli.bench_decode import decode
 from lilliput.cli.bench_disk import disk
+from lilliput.cli.bench_kernels import kernels
 from lilliput.cli.bench_ladder import ladder
+from lilliput.cli.bench_prefill import prefill
 from lilliput.cli.console import write_json
 from lilliput.engine.models import find_model
 
@@ -38,5 +40,5 @@ def open_(model: str, json_file: str | None) -> None:
             click.echo(f"{what}: {found['seconds']:.4f} s ({each}); peak memory grew by {found['peak_rss_growth'] / 1e6:.1f} MB{unused}")
 
 
-for command in (disk, decode, ladder):
+for command in (kernels, disk, decode, prefill, ladder):
     bench.add_command(command)

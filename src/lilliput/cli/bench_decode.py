@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from lilliput.bench.decode import measure_decode
 from lilliput.cli import options
+from lilliput.cli.bench_tables import show_splits, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts
@@ -70,12 +70,10 @@ def _show(found: dict[str, Any]) -> None:
         f"{found['rounds']} rounds of {found['passes_per_round']} passes, {found['bytes_per_pass']['median'] / 1e9:.3f} GB read per pass "
         f"with {found['budget_bytes'] / 1e9:.3f} GB"
     )
-    table = Table("", "median", "lowest", "highest", "target", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    shown = table("", "median", "lowest", "highest", "target")
 
     def add(name: str, values: dict[str, float], target: str = "") -> None:
-        table.add_row(name, *(f"{values[which]:.4f}" for which in ("median", "lowest", "highest")), target)
+        shown.add_row(name, *(f"{values[which]:.4f}" for which in ("median", "lowest", "highest")), target)
 
     for name, values in found["seconds_per_pass"].items():
         add(f"{name}, s per pass", values)
@@ -90,7 +88,8 @@ def _show(found: dict[str, Any]) -> None:
     }
     for name, values in found["ratios"].items():
         add(names[name], values, found["targets"].get(name, ""))
-    console.print(table)
+    console.print(shown)
     console.print(f"computing: {found['computing_is']}", markup=False)
+    show_splits(console, ["wall"], [found["split"]])
     for cached in found["page_cache"]:
         console.print(f"{cached['file']} is read through the page cache: {cached['why']}", markup=False)

@@ -60,6 +60,15 @@ class Ids(click.ParamType[list[int]]):
         return [int(word) for word in words]
 
 
+def whole_numbers(text: str | None, option: str) -> list[int]:
+    """`1,2,8` → numbers above zero, each once and in order; nothing for None. Raises UsageError naming `option`."""
+    words = text.replace(",", " ").split() if text is not None else []
+    bad = [word for word in words if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) > 0)]
+    if bad or (text is not None and not words):
+        raise UsageError(f"{option}: needed whole numbers above zero, separated by commas, found {bad[0] if bad else text!r}")
+    return sorted({int(word) for word in words})
+
+
 def machine(command: Command) -> Command:
     """--threads, --isa, --layers, --verbose: for every verb that runs the model."""
     for option in (

@@ -1,0 +1,195 @@
+"""Passes over many tokens at once: tokens per second beside the machine's peak, where the time goes, and memory beside the plan.
+
+For each length: one pass under `tracemalloc`, which counts arrays and loads what stays in memory, then rounds over all lengths in turn,
+each with a measurement of the peak. Every pass begins an empty sequence of other ids and asks for the logits of its last token.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lilliput import _bench, _core
+from lilliput.bench.facts import k3
+from lilliput.bench.kernels.contest import Spread
+from lilliput.bench.kernels.group import PEAK_SECONDS, rounds_of
+from lilliput.bench.kernels.targets import DECODE_SECONDS
+from lilliput.bench.split import Split
+from lilliput.engine import scheduler
+from lilliput.engine.engine import Engine
+from lilliput.engine.source import check_whole
+from lilliput.errors import DoesNotFitError, LilliputError
+from lilliput.machine import footprint
+from lilliput.machine.free import own_memory, settle
+from lilliput.machine.memory import format_size, tightest
+from lilliput.machine.plan import Budget
+from lilliput.model.config import Config, read_config
+from lilliput.model.layout import layout
+from lilliput.model.state import State
+from lilliput.weights.layout import HEAD
+
+TARGET_THREADS = 2  # of the released model's seconds per token
+
+Progress = Callable[[int, int], None]
+
+
+def products(config: Config, tokens: int) -> int:
+    """Multiply-adds of one pass over a prompt of `tokens`, logits of the last one included; norms, gates and mixing are not counted."""
+    wanted = layout(config)
+    head = config.vocab_size * config.hidden_size
+    trunk = sum(t.parameters for t in wanted.tape() if t.name != HEAD)
+    experts = wanted.experts
+    routed = experts.parameters * len(experts.layers) * config.moe.top_k if experts else 0
+    kda_layers = sum(config.is_kda)
+    recurrence = 3 * kda_layers * config.kda.num_heads * config.kda.head_dim**2
+    mla = config.mla
+    each_position = (config.num_layers - kda_layers) * mla.num_heads * (2 * mla.kv_lora_rank + mla.qk_rope_head_dim)
+    return tokens * (trunk + routed + recurrence) + head + each_position * tokens * (tokens + 1) // 2
+
+
+def pass_bytes(config: Config, tokens: int, threads: int) -> int:
+    """What the plan counts for a pass in flight over `tokens` prompt tokens, beside the state and its result."""
+    each = tokens * footprint.token_bytes(config) + footprint.change_bytes(config, tokens)
+    return each + footprint.scratch_bytes(config, tokens, threads)
+
+
+def budget_beside(budget: Budget, config: Config, tokens: int, threads: int) -> Budget:
+    """The budget without what a pass of `tokens` takes beyond the single token every plan counts. Raises DoesNotFitError."""
+    given = settle(budget, tightest(), own_memory())
+    reserve = pass_bytes(config, tokens, threads) - pass_bytes(config, 1, threads)
+    assert given.total is not None
+    if reserve >= given.total:
+        raise DoesNotFitError(
+            f"{given.source} {format_size(given.total)}: a pass of {tokens:,} tokens alone takes {format_size(reserve)}; "
+            "give more, or fewer --tokens, or fewer --layers"
+        )
+    if not reserve:
+        return given
+    return replace(
+        given, total=given.total - reserve, source=f"{given.source}, less {format_size(reserve)} for a pass of {tokens:,} tokens:"
+    )
+
+
+@dataclass(slots=True)
+class Length:
+    """One length of pass, and what its rounds brought."""
+
+    tokens: int
+    memory: int = 0  # most bytes of arrays that were alive at once, beyond the empty state
+    seconds: list[float] = field(default_factory=list)
+    peaks: list[float] = field(default_factory=list)  # multiply-adds per second, of the same rounds
+    split: Split = field(default_factory=Split)
+
+
+@dataclass(slots=True)
+class Prefill:
+    """What was measured; `interrupt`: what ended it early."""
+
+    engine: Engine
+    lengths: list[Length]
+    repeats: int
+    interrupt: BaseException | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        source = self.engine.source
+        whole = read_config(source.directory)
+        return {
+            "rounds": self.repeats,
+            "interrupted": self.interrupt is not None,
+            "passes": [self._row(length, whole) for length in self.lengths if length.seconds],
+        }
+
+    def _row(self, length: Length, whole: Config) -> dict[str, Any]:
+        config, n = self.engine.config, length.tokens
+        work = products(config, n)
+        planned = n * footprint.token_bytes(config) + footprint.change_bytes(config, n) + footprint.latent_bytes(config, n)
+        rate = Spread.of([n / s for s in length.seconds])
+        row: dict[str, Any] = {
+            "tokens": n,
+            "seconds": asdict(Spread.of(length.seconds)),
+            "tokens_per_s": asdict(rate),
+            "gflop_per_s": asdict(Spread.of([2e-9 * work / s for s in length.seconds])),
+            "share_of_peak": asdict(Spread.of([work / s / peak for s, peak in zip(length.seconds, length.peaks, strict=True)])),
+            "bytes_per_token": length.memory / n,
+            "planned_bytes_per_token": planned / n,
+            "split": length.split.as_dict(),
+            "scaled": None,
+        }
+        factor = 1.0
+        if config.num_layers < whole.num_layers:
+            factor = products(whole, n) / work
+            row["scaled"] = {"layers": whole.num_layers, "factor": factor, "tokens_per_s": rate.median / factor}
+        if n == 1 and layout(whole) == layout(k3()) and _core.threads() == TARGET_THREADS:
+            seconds = factor / rate.median
+            row["decode"] = {"seconds": seconds, "at_most": DECODE_SECONDS, "met": seconds <= DECODE_SECONDS}
+        return row
+
+
+def measure_prefill(engine: Engine, lengths: Sequence[int], *, repeats: int = 3, progress: Progress | None = None) -> Prefill:
+    """Time single passes of each of `lengths` tokens. The engine's budget must leave room for them: see `budget_beside`.
+
+    An interrupt ends the measuring and is kept in the result.
+    """
+    check_whole("--repeats", repeats, 1)
+    found = Prefill(engine, [Length(n) for n in lengths], repeats)
+    _bench.set_threads(_core.threads())
+    done, steps = 0, len(lengths) * (1 + repeats)
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, steps)
+
+    try:
+        for length in found.lengths:
+            length.memory = _peak_bytes(engine, length.tokens)
+            tick()
+        rounds = rounds_of(_core.isa(), PEAK_SECONDS)
+        for number in range(repeats):
+            for length in found.lengths:
+                start = time.perf_counter()
+                length.peaks.append(_bench.peak(_core.isa(), rounds) / (time.perf_counter() - start))
+                before = length.split.wall
+                with length.split.counting(engine):
+                    _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))
+                length.seconds.append(length.split.wall - before)
+                tick()
+    except LilliputError:
+        raise
+    except BaseException as interrupt:  # Ctrl-C or SIGTERM: the caller reports what is there, and ends as it would have
+        if isinstance(interrupt, Exception):
+            raise
+        found.interrupt = interrupt
+        for length in found.lengths:
+            del length.peaks[len(length.seconds) :]
+    return found
+
+
+def _ids(engine: Engine, tokens: int, seed: int) -> list[int]:
+    usable = np.array([i for i in range(engine.source.usable_ids or engine.config.vocab_size) if i not in engine.config.media_ids])
+    return np.random.default_rng((tokens, seed)).choice(usable, tokens).tolist()  # type: ignore[no-any-return]
+
+
+def _play(engine: Engine, state: State, ids: Sequence[int]) -> None:
+    """One pass, whatever chunk the plan has chosen."""
+    for _ in scheduler.run(engine.model, [scheduler.Work(state, ids, [len(ids) - 1])], len(ids)):
+        pass
+
+
+def _peak_bytes(engine: Engine, tokens: int) -> int:
+    """The most bytes of arrays that a pass has alive at once."""
+    state, ids = State(engine.config), _ids(engine, tokens, 0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        _play(engine, state, ids)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

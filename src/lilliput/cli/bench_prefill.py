@@ -1,0 +1,97 @@
+"""`lilliput bench prefill`: passes over many tokens at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+
+from lilliput.bench.prefill import budget_beside, measure_prefill
+from lilliput.cli import options
+from lilliput.cli.bench_tables import met, show_splits, table
+from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.main import exit_code_of
+from lilliput.engine.engine import Engine, choose_machine
+from lilliput.engine.report import facts
+from lilliput.engine.source import Source
+
+
+@click.command("prefill")
+@click.argument("model")
+@click.option("--tokens", default="1,8,64,512,2048", show_default=True, metavar="N,...", help="Lengths of the passes.")
+@click.option("--repeats", type=int, default=3, show_default=True, metavar="N", help="Rounds.")
+@options.memory
+@options.machine
+@options.reporting
+def prefill(
+    model: str,
+    tokens: str,
+    repeats: int,
+    memory: options.Memory,
+    threads: int | None,
+    isa: str | None,
+    layers: int | None,
+    json_file: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Time single passes of 1 to 2,048 tokens: tokens per second, share of the peak, memory per token, time by kernel.
+
+    A pass is played whole, however long, so --memory has to hold it. With --layers the speed is also scaled to all layers by their
+    arithmetic. A pass of one token is a step of decoding. Ctrl-C keeps what has been measured.
+    """
+    terminal = Terminal(quiet=quiet, verbose=verbose)
+    lengths = options.whole_numbers(tokens, "--tokens")
+    source = Source(model, layers=layers)
+    budget = budget_beside(memory.budget, source.config, max(lengths), choose_machine(threads, isa)[0])
+    with Engine(
+        source,
+        budget=budget,
+        context=max(lengths),
+        prompt=1,
+        trunk=memory.trunk,
+        every_read=memory.every_read,
+        threads=threads,
+        isa=isa,
+    ) as engine:
+        with terminal.job_progress("measuring") as progress:
+            found = measure_prefill(engine, lengths, repeats=repeats, progress=progress)
+        about = {key: value for key, value in facts(engine).items() if key != "run"}
+        report = {"command": "bench prefill", "model": model, **found.as_dict(), **about}
+    write_json(json_file, report)
+    if json_file != "-":
+        _show(report)
+    if found.interrupt is not None:
+        terminal.note("interrupted: what was measured before is kept")
+    return exit_code_of(found.interrupt)
+
+
+def _show(report: dict[str, Any]) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{report['layers']} layers, {report['isa']}, {report['threads']} threads, {report['rounds']} rounds; medians, lowest and highest",
+        markup=False,
+    )
+    shown = table("tokens", "s", "lowest", "highest", "tokens/s", "GFLOP/s", "of peak", "bytes/token", "planned")
+    for row in report["passes"]:
+        seconds = [f"{row['seconds'][which]:.4g}" for which in ("median", "lowest", "highest")]
+        rates = [f"{row[name]['median']:.4g}" for name in ("tokens_per_s", "gflop_per_s")]
+        memory = [f"{row[name]:,.0f}" for name in ("bytes_per_token", "planned_bytes_per_token")]
+        shown.add_row(str(row["tokens"]), *seconds, *rates, f"{row['share_of_peak']['median']:.3f}", *memory)
+    console.print(shown)
+    for row in report["passes"]:
+        if row["scaled"]:
+            scaled = row["scaled"]
+            console.print(
+                f"{row['tokens']} tokens, scaled to {scaled['layers']} layers by arithmetic (x {scaled['factor']:.3g}): "
+                f"{scaled['tokens_per_s']:.4g} tokens/s",
+                markup=False,
+            )
+        if "decode" in row:
+            decode = row["decode"]
+            console.print(
+                f"decoding: {decode['seconds']:.3g} s per token, at most {decode['at_most']:g}: {met(decode['met'])}", markup=False
+            )
+    console.print()
+    show_splits(console, [str(row["tokens"]) for row in report["passes"]], [row["split"] for row in report["passes"]])

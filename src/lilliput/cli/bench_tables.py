@@ -1,0 +1,36 @@
+"""Tables that several benches print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lilliput.bench import split
+
+
+def table(*columns: str) -> Table:
+    """A plain table, the first column to the left and numbers to the right."""
+    made = Table(*columns, box=None, header_style="bold")
+    for column in made.columns[1:]:
+        column.justify = "right"
+    return made
+
+
+def met(is_met: bool) -> str:
+    return "met" if is_met else "missed"
+
+
+def show_splits(console: Console, names: Sequence[str], splits: Sequence[dict[str, Any]]) -> None:
+    """Milliseconds per pass by kind of kernel (`Split.as_dict`), one column per split."""
+    if not splits:
+        return
+    shown = table("ms per pass", *names)
+    for what, seconds in split.table(splits):
+        shown.add_row(what, *(f"{1000 * s:.4g}" for s in seconds))
+    overheads = [found["overhead"] for found in splits]
+    shares = [f"{100 * o['share']:.1f} % {met(o['met'])}" for o in overheads]
+    shown.add_row(f"Python, forks and joins, at most {100 * overheads[0]['at_most']:g} %", *shares)
+    console.print(shown)
