@@ -14,7 +14,7 @@ def test_every_mechanism_is_there() -> None:
     assert config.is_kda == (True, True, True, False, False)  # the released pattern, whose last two layers are MLA
     assert sum(i % config.attn_res_block_size == 0 for i in range(config.num_layers)) >= 3
     assert [config.is_moe(i) for i in range(config.num_layers)] == [False, True, True, True, True]
-    assert config.moe.latent_size and config.moe.latent_norm and config.moe.num_shared_experts and config.moe.renormalize
+    assert (config.moe.latent_size, config.moe.latent_norm, config.moe.num_shared_experts, config.moe.renormalize) == (96, True, 2, True)
     assert config.moe.num_experts > 2 * config.moe.top_k  # a cache has something to choose
     assert config.kda.gate_lower_bound == -5.0
     assert config.kda.conv_kernel == 4
