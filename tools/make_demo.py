@@ -80,7 +80,12 @@ class Making:
 
 def do_check(_making: Making) -> dict[str, Any]:
     oracles = {name: check.check_oracle(ROOT / "tests" / "oracle" / name) for name in ("tiny-b",)}
-    return {"oracle_differences": oracles, "gradient_difference": check.check_gradients(), "process_difference": check.check_processes()}
+    return {
+        "oracles": oracles,
+        "gradients": check.check_gradients(),
+        "processes": check.check_processes(),
+        "resuming": check.check_resuming(),
+    }
 
 
 def do_data(making: Making) -> dict[str, Any]:

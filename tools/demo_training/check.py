@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +19,9 @@ from demo_training.network import Network, attend
 from demo_training.parallel import processes
 from demo_training.parts import mix, situ
 from demo_training.release import load_release
+from demo_training.shape import RANKS
+from demo_training.train import Plan, train
+from lilliput.text.bytelevel import byte_level_files
 
 ORACLE_TOLERANCE = 1e-3  # what the oracle's own description asks of a float32 program
 GRADIENT_TOLERANCE = 1e-9  # float64 against float64
@@ -137,6 +142,9 @@ class _Toy(nn.Module):
         self.table = nn.Embedding(9, 9)
         self.unused = nn.Parameter(torch.zeros(2))
 
+    def balance(self, step: float) -> None:
+        """Nothing is routed here."""
+
     def loss(self, ids: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.table(ids).flatten(0, 1), targets.flatten(), reduction="sum")
 
@@ -155,6 +163,32 @@ def check_processes(count: int = 2) -> float:
     if not worst <= 1e-6:
         raise ValueError(f"needed the same gradients from {count} processes as from one, found a difference of {worst:.2g}")
     return worst
+
+
+def check_resuming() -> float:
+    """A run that stops and goes on against one that does not; the largest difference of the parameters, ValueError unless it is 0."""
+    rng, results = np.random.default_rng(2), []
+    rows, plan = rng.integers(0, 9, (40, 6)).astype(np.uint16), Plan(tokens=200, rows_per_step=4, warm_up=3)
+    with TemporaryDirectory() as place:
+        for file, content in byte_level_files(RANKS + 256).items():
+            (Path(place) / file).write_bytes(content)
+        for name, stops in (("whole", [None]), ("stopped", [60, 140, None])):
+            for stop in stops:
+                torch.manual_seed(0)
+                model = _Toy()
+                train(model, _ToyTexts(rows, rows[:2], 10, Path(place)), plan, Path(place), name, stop)
+            results.append(model.table.weight.detach())
+    worst = float((results[0] - results[1]).abs().max())
+    if worst:
+        raise ValueError(f"needed the same parameters after stopping and going on, found a difference of {worst:.2g}")
+    return worst
+
+
+class _ToyTexts(NamedTuple):
+    rows: np.ndarray
+    heldout: np.ndarray
+    heldout_bytes: int
+    tokenizer: Path
 
 
 def _elementwise() -> float:
