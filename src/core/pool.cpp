@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -50,14 +51,17 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 // True on a thread that is inside a range: a nested call then simply runs in place.
 thread_local bool inside = false;
 
+// More ranges than threads, so that a thread whose core has other work does fewer of them: with a static split a pass took as long as its
+// unluckiest thread. Not so many that claiming one shows beside its work.
+constexpr size_t kRangesPerThread = 8, kWorthClaiming = 16384;
+
 struct Job {
   void (*body)(void*, size_t, size_t);
   void* context;
-  size_t tasks, parts;
+  size_t tasks, ranges;
 
-  void run(size_t part) const {
-    const size_t begin = tasks * part / parts, end = tasks * (part + 1) / parts;
-    if (begin == end) return;
+  void run(size_t range) const {
+    const size_t begin = tasks * range / ranges, end = tasks * (range + 1) / ranges;
     inside = true;
     try {
       body(context, begin, end);
@@ -76,9 +80,10 @@ class Pool {
     if (workers_.size() + 1 != threads) resize(threads);
     job_ = work;
     failure_ = nullptr;
-    pending_.store(uint32_t(workers_.size()), std::memory_order_relaxed);
+    left_.store(uint32_t(work.ranges), std::memory_order_relaxed);
+    claims_.store(uint64_t(work.ranges) << 32, std::memory_order_release);
     wake();
-    attempt(0);
+    attempt();
     wait();
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   }
@@ -90,37 +95,42 @@ class Pool {
     round_.notify_all();
   }
 
+  // For ranges, not for workers: one that gets no core until all is done is not waited for.
   void wait() {
     const profile::Timed timed(profile::Kind::joins);
-    for (uint32_t left; (left = pending_.load(std::memory_order_acquire)) != 0;) await_change(pending_, left);
+    for (uint32_t left; (left = left_.load(std::memory_order_acquire)) != 0;) await_change(left_, left);
   }
 
-  void attempt(size_t part) {
-    try {
-      job_.run(part);
-    } catch (...) {
-      const std::lock_guard hold(failing_);
-      if (!failure_) failure_ = std::current_exception();
+  void attempt() {
+    for (;;) {
+      const uint64_t claim = claims_.fetch_add(1, std::memory_order_acq_rel);
+      if (uint32_t(claim) >= claim >> 32) return;  // and job_ may be changing by now
+      try {
+        job_.run(uint32_t(claim));
+      } catch (...) {
+        const std::lock_guard hold(failing_);
+        if (!failure_) failure_ = std::current_exception();
+      }
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
     }
   }
 
-  void work(size_t part, uint32_t seen) {
+  void work(uint32_t seen) {
     const FpuGuard plain;
     for (;;) {
       seen = await_change(round_, seen);
-      if (stopping_) return;
-      attempt(part);
-      if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+      if (stopping_.load(std::memory_order_acquire)) return;
+      attempt();
     }
   }
 
   void resize(size_t threads) {
-    stopping_ = true;  // published, like the job, by the step of round_
+    stopping_.store(true, std::memory_order_release);
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     for (auto& worker : workers_) worker.join();
     workers_.clear();
-    stopping_ = false;
+    stopping_.store(false, std::memory_order_release);
     // Signals are the business of the thread that started the program: a worker that caught one would leave that thread asleep.
     sigset_t all, before;
     sigfillset(&all);
@@ -128,7 +138,7 @@ class Pool {
     try {
       const uint32_t seen = round_.load(std::memory_order_relaxed);
       workers_.reserve(threads - 1);
-      for (size_t part = 1; part < threads; part++) workers_.emplace_back([this, part, seen] { work(part, seen); });
+      for (size_t i = 1; i < threads; i++) workers_.emplace_back([this, seen] { work(seen); });
     } catch (...) {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw;
@@ -137,10 +147,12 @@ class Pool {
   }
 
   std::mutex turn_, failing_;
-  std::atomic<uint32_t> round_{0}, pending_{0};
+  std::atomic<uint32_t> round_{0};   // its changes wake the workers
+  std::atomic<uint64_t> claims_{0};  // ranges of job_ (upper half), and how many have been claimed; beyond that nothing of job_ is read
+  std::atomic<uint32_t> left_{0};    // ranges not yet done
   Job job_{};
   std::exception_ptr failure_;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;  // not std::jthread: Apple's library still hides it
 };
 
@@ -179,10 +191,10 @@ void detail::parallel(size_t tasks, size_t work, void (*body)(void*, size_t, siz
   if (tasks == 0) return;
   const FpuGuard plain;
   const size_t parts = threads();
-  if (parts == 1 || tasks == 1 || inside || work < worth_splitting.load(std::memory_order_relaxed))
-    body(context, 0, tasks);
-  else
-    pool().run(parts, Job{body, context, tasks, parts});
+  const size_t least = worth_splitting.load(std::memory_order_relaxed);
+  if (parts == 1 || tasks == 1 || inside || work < least) return body(context, 0, tasks);
+  const size_t ranges = std::clamp(least ? work / kWorthClaiming : tasks, parts, parts * kRangesPerThread);
+  pool().run(parts, Job{body, context, tasks, std::min(ranges, tasks)});
 }
 
 }  // namespace lilliput

@@ -1,4 +1,4 @@
-// The thread pool: the caller and n - 1 workers, static split, so that results cannot depend on the number of threads.
+// The thread pool: the caller and n - 1 workers. Which of them does a range is chance; what is computed for a task is the same in any.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace detail {
 void parallel(size_t tasks, size_t work, void (*body)(void* context, size_t begin, size_t end), void* context);
 }
 
-// Runs body(begin, end) over [0, tasks), one contiguous range per thread; `tasks` are independent of each other, and
-// `work_per_task` decides whether they are worth more than one thread. Every range runs under an FpuGuard. A nested call runs in place,
+// Runs body(begin, end) over [0, tasks), in contiguous ranges that the threads claim one by one; `tasks` are independent of each other,
+// and `work_per_task` decides whether they are worth more than one thread. Every range runs under an FpuGuard. A nested call runs in place,
 // concurrent callers take turns. The first exception reaches the caller once every range has ended.
 template <class Body>
 void parallel_for(size_t tasks, size_t work_per_task, Body&& body) {

@@ -1,6 +1,8 @@
 #include "../pool.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -23,7 +25,20 @@ void every_task_once(size_t tasks) {
     for (size_t i = begin; i < end; i++) done[i]++;
   });
   for (const int n : done) expect(n == 1, "a task ran twice or never");
-  expect(ranges <= threads() && (ranges > 0 || tasks == 0), "wrong number of ranges");
+  expect(ranges <= std::min(tasks, 8 * threads()) && (ranges > 0 || tasks == 0), "wrong number of ranges");
+}
+
+// A thread that cannot go on keeps nobody waiting but for the one range it has claimed.
+void others_do_what_one_does_not() {
+  constexpr size_t tasks = 16;
+  std::atomic<size_t> done{0};
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  parallel_for(tasks, 1, [&](size_t begin, size_t end) {
+    expect(end - begin == 1, "few tasks were not split one by one");
+    while (begin == 0 && done < tasks - 1 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    expect(begin != 0 || done == tasks - 1, "ranges waited for a thread that was busy");
+    done++;
+  });
 }
 
 void little_work_stays_here() {
@@ -91,6 +106,7 @@ void check_pool() {
     for (const size_t tasks : {0, 1, 2, 3, 7, 1000}) every_task_once(tasks);
     for (const size_t from : {0, 31, 63}) an_exception_ends_the_call(from);
     little_work_stays_here();
+    if (n > 1) others_do_what_one_does_not();
     nested_calls_run_in_place();
     callers_take_turns();
   }
