@@ -47,6 +47,8 @@ bench: $(BUILD_STAMP)
 	$(BIN)/lilliput bench open build/mini
 	$(BIN)/lilliput bench disk build/mini
 	$(BIN)/lilliput bench decode build/mini --memory 700MB
+	$(BIN)/lilliput bench prefill build/mini
+	$(BIN)/lilliput bench kernels
 
 test-sanitize:
 	tools/test_sanitize.sh

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,9 @@ import pytest
 from demands import config_of
 
 from lilliput import _core
-from lilliput.bench.kernels import experts, group, kv_b, rivals, state, trunk
+from lilliput.bench.kernels import contest, experts, group, kv_b, rivals, state, trunk
 from lilliput.bench.kernels import measure as kernels
-from lilliput.bench.kernels.contest import Contender, Contest, Key, Results, Sample, Work
+from lilliput.bench.kernels.contest import Contest, Key, Results, Sample, Work
 from lilliput.bench.kernels.measure import KERNELS, Kernels, measure_kernels
 from lilliput.bench.kernels.rivals import Rivals
 from lilliput.bench.kernels.targets import target_of
@@ -407,7 +408,19 @@ def test_the_verb(monkeypatch: pytest.MonkeyPatch, alone: Rivals, capsys: pytest
     assert report["machine"]["cpus"]
 
 
-def test_a_yardstick_is_not_a_kernel() -> None:
-    contender = Contender("read", 0, Work)
-    assert contender.digest is None
-    assert not set(kernels.YARDSTICKS) & set(KERNELS)
+@pytest.mark.parametrize(("threads", "seconds", "granted"), [(1, 2.0, 0.75), (2, 4.0, 0.375)])
+def test_one_thread_is_timed_by_itself_and_several_by_the_clock(
+    threads: int, seconds: float, granted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = {"perf_counter": [10.0, 14.0], "process_time": [1.0, 4.0], "thread_time": [5.0, 7.0]}
+    monkeypatch.setattr(contest, "time", SimpleNamespace(**{name: iter(times).__next__ for name, times in clocks.items()}))
+    assert contest.timed(lambda: Work(8.0), threads) == Sample(seconds, Work(8.0), granted)
+
+
+def test_a_busy_machine_is_said_to_be(monkeypatch: pytest.MonkeyPatch, alone: Rivals, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(verb, "k3", lambda: TINY)
+    honest = contest.timed
+    for granted, busy in ((0.5, True), (0.99, False)):
+        monkeypatch.setattr(contest, "timed", lambda run, threads, share=granted: replace(honest(run, threads), granted=share))
+        assert run(["bench", "kernels", "--kernels", "attention", "--size", "300KB", "-t", "2", "--repeats", "1", "-q"]) == 0
+        assert ("the machine was busy: 2 threads got 50 %" in capsys.readouterr().out) is busy

@@ -7,17 +7,17 @@ each with a measurement of the peak. Every pass begins an empty sequence of othe
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from lilliput import _bench, _core
 from lilliput.bench.facts import k3
-from lilliput.bench.kernels.contest import Spread
+from lilliput.bench.kernels.contest import Sample, Spread, Work, timed
 from lilliput.bench.kernels.group import PEAK_SECONDS, rounds_of
 from lilliput.bench.kernels.targets import DECODE_SECONDS
 from lilliput.bench.split import Split
@@ -83,7 +83,7 @@ class Length:
     tokens: int
     memory: int = 0  # most bytes of arrays that were alive at once, beyond the empty state
     seconds: list[float] = field(default_factory=list)
-    peaks: list[float] = field(default_factory=list)  # multiply-adds per second, of the same rounds
+    peaks: list[Sample] = field(default_factory=list)  # of the same rounds
     split: Split = field(default_factory=Split)
 
 
@@ -102,6 +102,7 @@ class Prefill:
         return {
             "rounds": self.repeats,
             "interrupted": self.interrupt is not None,
+            "processor_granted": median(granted) if (granted := [peak.granted for x in self.lengths for peak in x.peaks]) else None,
             "passes": [self._row(length, whole) for length in self.lengths if length.seconds],
         }
 
@@ -115,7 +116,9 @@ class Prefill:
             "seconds": asdict(Spread.of(length.seconds)),
             "tokens_per_s": asdict(rate),
             "gflop_per_s": asdict(Spread.of([2e-9 * work / s for s in length.seconds])),
-            "share_of_peak": asdict(Spread.of([work / s / peak for s, peak in zip(length.seconds, length.peaks, strict=True)])),
+            "share_of_peak": asdict(
+                Spread.of([work / s / peak.rate("products") for s, peak in zip(length.seconds, length.peaks, strict=True)])
+            ),
             "bytes_per_token": length.memory / n,
             "planned_bytes_per_token": planned / n,
             "split": length.split.as_dict(),
@@ -148,14 +151,14 @@ def measure_prefill(engine: Engine, lengths: Sequence[int], *, repeats: int = 3,
             progress(done, steps)
 
     try:
+        _play(engine, State(engine.config), _ids(engine, 1, 0))  # what is made once, by whatever pass comes first
         for length in found.lengths:
             length.memory = _peak_bytes(engine, length.tokens)
             tick()
         rounds = rounds_of(_core.isa(), PEAK_SECONDS)
         for number in range(repeats):
             for length in found.lengths:
-                start = time.perf_counter()
-                length.peaks.append(_bench.peak(_core.isa(), rounds) / (time.perf_counter() - start))
+                length.peaks.append(timed(lambda: Work(_bench.peak(_core.isa(), rounds)), _core.threads()))
                 before = length.split.wall
                 with length.split.counting(engine):
                     _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))

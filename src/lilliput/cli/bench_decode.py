@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 
 from lilliput.bench.decode import measure_decode
 from lilliput.cli import options
-from lilliput.cli.bench_tables import show_splits, table
+from lilliput.cli.bench_tables import console, show_splits, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts
@@ -65,8 +64,8 @@ def decode(
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    out = console()
+    out.print(
         f"{found['rounds']} rounds of {found['passes_per_round']} passes, {found['bytes_per_pass']['median'] / 1e9:.3f} GB read per pass "
         f"with {found['budget_bytes'] / 1e9:.3f} GB"
     )
@@ -88,8 +87,8 @@ def _show(found: dict[str, Any]) -> None:
     }
     for name, values in found["ratios"].items():
         add(names[name], values, found["targets"].get(name, ""))
-    console.print(shown)
-    console.print(f"computing: {found['computing_is']}", markup=False)
-    show_splits(console, ["wall"], [found["split"]])
+    out.print(shown)
+    out.print(f"computing: {found['computing_is']}", markup=False)
+    show_splits(out, ["wall"], [found["split"]])
     for cached in found["page_cache"]:
-        console.print(f"{cached['file']} is read through the page cache: {cached['why']}", markup=False)
+        out.print(f"{cached['file']} is read through the page cache: {cached['why']}", markup=False)

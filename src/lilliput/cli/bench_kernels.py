@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from lilliput.bench.facts import about_machine, k3
 from lilliput.bench.kernels.measure import KERNELS, measure_kernels
 from lilliput.cli import options
-from lilliput.cli.bench_tables import met, table
+from lilliput.cli.bench_tables import console, met, show_busy, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.machine.threads import default_threads
 
-WIDTH = 160  # of the tables in a file or a pipe
-BUSY = 0.95  # below that, figures of several threads tell more of the neighbours than of the kernels
 RATIOS = ("read", "copy", "peak", "one token", "doubles", "numpy", "torch")
 TITLES = {"read": "of read", "copy": "of copy", "peak": "of peak", "one token": "x 1 token"}
 
@@ -64,27 +61,23 @@ def _names(text: str | None) -> list[str]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = WIDTH
+    out = console()
     machine = report["machine"]
-    console.print(
+    out.print(
         f"{machine['cpu'] or 'processor unknown'}, {machine['cpus']} CPUs; {format_size(report['size_bytes'])} of weights per kernel, "
         f"{report['rounds']} rounds; medians",
         markup=False,
     )
     for why in report["left_out"]:
-        console.print(why, markup=False)
+        out.print(why, markup=False)
     for row in report["processor_granted"]:
-        if row["share"] is not None and row["share"] < BUSY:
-            threads = f"{row['threads']} thread{'s' * (row['threads'] != 1)}"
-            console.print(f"the machine was busy: {threads} got {100 * row['share']:.0f} % of the processors asked for", markup=False)
+        show_busy(out, row["share"], row["threads"])
     for shown in (_limits(report["yardsticks"]), _ratios(report["kernels"]), _targets(report["kernels"])):
-        console.print(shown)
-        console.print()
+        out.print(shown)
+        out.print()
     for row in report["decode"]:
         seconds = ", ".join(f"{name} {value:.4g}" for name, value in row["seconds"].items())
-        console.print(
+        out.print(
             f"a decode pass without attention ({row['isa']}, {row['threads']} thread{'s' * (row['threads'] != 1)}), seconds: {seconds}; "
             f"all but weights and states {100 * row['share']:.2f} % (at most {100 * row['at_most']:g} %: {met(row['met'])})",
             markup=False,
@@ -92,7 +85,7 @@ def _show(report: dict[str, Any]) -> None:
     for row in report["digests"]:
         seen = sorted({made["digest"] for made in row["digests"]})
         makers = f"{len(row['digests'])} runs agree" if len(seen) == 1 else f"{len(row['digests'])} runs DIFFER"
-        console.print(f"{row['outputs']}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})", markup=False)
+        out.print(f"{row['outputs']}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})", markup=False)
 
 
 def _number(found: dict[str, float] | None) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 
 from lilliput.bench.prefill import budget_beside, measure_prefill
 from lilliput.cli import options
-from lilliput.cli.bench_tables import met, show_splits, table
+from lilliput.cli.bench_tables import console, met, show_busy, show_splits, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.engine.engine import Engine, choose_machine
@@ -68,30 +67,29 @@ def prefill(
 
 
 def _show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    out = console()
+    out.print(
         f"{report['layers']} layers, {report['isa']}, {report['threads']} threads, {report['rounds']} rounds; medians, lowest and highest",
         markup=False,
     )
+    show_busy(out, report["processor_granted"], report["threads"])
     shown = table("tokens", "s", "lowest", "highest", "tokens/s", "GFLOP/s", "of peak", "bytes/token", "planned")
     for row in report["passes"]:
         seconds = [f"{row['seconds'][which]:.4g}" for which in ("median", "lowest", "highest")]
         rates = [f"{row[name]['median']:.4g}" for name in ("tokens_per_s", "gflop_per_s")]
         memory = [f"{row[name]:,.0f}" for name in ("bytes_per_token", "planned_bytes_per_token")]
         shown.add_row(str(row["tokens"]), *seconds, *rates, f"{row['share_of_peak']['median']:.3f}", *memory)
-    console.print(shown)
+    out.print(shown)
     for row in report["passes"]:
         if row["scaled"]:
             scaled = row["scaled"]
-            console.print(
+            out.print(
                 f"{row['tokens']} tokens, scaled to {scaled['layers']} layers by arithmetic (x {scaled['factor']:.3g}): "
                 f"{scaled['tokens_per_s']:.4g} tokens/s",
                 markup=False,
             )
         if "decode" in row:
             decode = row["decode"]
-            console.print(
-                f"decoding: {decode['seconds']:.3g} s per token, at most {decode['at_most']:g}: {met(decode['met'])}", markup=False
-            )
-    console.print()
-    show_splits(console, [str(row["tokens"]) for row in report["passes"]], [row["split"] for row in report["passes"]])
+            out.print(f"decoding: {decode['seconds']:.3g} s per token, at most {decode['at_most']:g}: {met(decode['met'])}", markup=False)
+    out.print()
+    show_splits(out, [str(row["tokens"]) for row in report["passes"]], [row["split"] for row in report["passes"]])

@@ -10,6 +10,24 @@ from rich.table import Table
 
 from lilliput.bench import split
 
+WIDTH = 160  # of the tables in a file or a pipe
+BUSY = 0.95  # below that, figures of several threads tell more of the neighbours than of the kernels
+
+
+def console() -> Console:
+    """stdout, wide enough for the tables where nobody watches."""
+    made = Console(highlight=False, soft_wrap=True)
+    if not made.is_terminal:
+        made.width = WIDTH
+    return made
+
+
+def show_busy(out: Console, granted: float | None, threads: int) -> None:
+    """Say so when the threads did not get the processors they asked for."""
+    if granted is not None and granted < BUSY:
+        asked = f"{threads} thread{'s' * (threads != 1)}"
+        out.print(f"the machine was busy: {asked} got {100 * granted:.0f} % of the processors asked for", markup=False)
+
 
 def table(*columns: str) -> Table:
     """A plain table, the first column to the left and numbers to the right."""
@@ -23,7 +41,7 @@ def met(is_met: bool) -> str:
     return "met" if is_met else "missed"
 
 
-def show_splits(console: Console, names: Sequence[str], splits: Sequence[dict[str, Any]]) -> None:
+def show_splits(out: Console, names: Sequence[str], splits: Sequence[dict[str, Any]]) -> None:
     """Milliseconds per pass by kind of kernel (`Split.as_dict`), one column per split."""
     if not splits:
         return
@@ -33,4 +51,4 @@ def show_splits(console: Console, names: Sequence[str], splits: Sequence[dict[st
     overheads = [found["overhead"] for found in splits]
     shares = [f"{100 * o['share']:.1f} % {met(o['met'])}" for o in overheads]
     shown.add_row(f"Python, forks and joins, at most {100 * overheads[0]['at_most']:g} %", *shares)
-    console.print(shown)
+    out.print(shown)

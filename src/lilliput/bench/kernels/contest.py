@@ -109,7 +109,8 @@ class Results:
         return found
 
 
-def _timed(run: Callable[[], Work], threads: int) -> Sample:
+def timed(run: Callable[[], Work], threads: int) -> Sample:
+    """One run, on so many threads."""
     clock, process, thread = time.perf_counter(), time.process_time(), time.thread_time()
     work = run()
     wall = time.perf_counter() - clock
@@ -152,7 +153,7 @@ class Contest:
         tick()
         for number in range(repeats):
             for key, contender in self._all(group, contenders):
-                self.results.samples.setdefault(key, {})[number] = _timed(contender.run, key.threads)
+                self.results.samples.setdefault(key, {})[number] = timed(contender.run, key.threads)
                 if contender.is_rival:
                     time.sleep(REST)
             tick()
