@@ -7,6 +7,7 @@ each with a measurement of the peak. Every pass begins an empty sequence of othe
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lilliput import _bench, _core
+from lilliput.bench.crowd import BusyCore, in_proportion
 from lilliput.bench.facts import k3
 from lilliput.bench.kernels.contest import Sample, Spread, Work, timed
 from lilliput.bench.kernels.group import PEAK_SECONDS, rounds_of
@@ -84,6 +86,7 @@ class Length:
     memory: int = 0  # most bytes of arrays that were alive at once, beyond the empty state
     seconds: list[float] = field(default_factory=list)
     peaks: list[Sample] = field(default_factory=list)  # of the same rounds
+    crowded: list[float] = field(default_factory=list)  # seconds of the same passes beside a busy core, where asked for
     split: Split = field(default_factory=Split)
 
 
@@ -121,6 +124,7 @@ class Prefill:
             ),
             "bytes_per_token": length.memory / n,
             "planned_bytes_per_token": planned / n,
+            "busy_core": self._crowded(length),
             "split": length.split.as_dict(),
             "scaled": None,
         }
@@ -133,11 +137,20 @@ class Prefill:
             row["decode"] = {"seconds": seconds, "at_most": DECODE_SECONDS, "met": seconds <= DECODE_SECONDS}
         return row
 
+    def _crowded(self, length: Length) -> dict[str, Any] | None:
+        """Times beside a busy core over those without, of the same rounds."""
+        if not length.crowded:
+            return None
+        slower = [busy / alone for busy, alone in zip(length.crowded, length.seconds, strict=False)]  # an interrupt may leave one over
+        return asdict(Spread.of(slower)) | {"in_proportion": in_proportion(_core.threads())}
 
-def measure_prefill(engine: Engine, lengths: Sequence[int], *, repeats: int = 3, progress: Progress | None = None) -> Prefill:
+
+def measure_prefill(
+    engine: Engine, lengths: Sequence[int], *, repeats: int = 3, busy: BusyCore | None = None, progress: Progress | None = None
+) -> Prefill:
     """Time single passes of each of `lengths` tokens. The engine's budget must leave room for them: see `budget_beside`.
 
-    An interrupt ends the measuring and is kept in the result.
+    With `busy` every pass is played again beside it. An interrupt ends the measuring and is kept in the result.
     """
     check_whole("--repeats", repeats, 1)
     found = Prefill(engine, [Length(n) for n in lengths], repeats)
@@ -163,6 +176,11 @@ def measure_prefill(engine: Engine, lengths: Sequence[int], *, repeats: int = 3,
                 with length.split.counting(engine):
                     _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))
                 length.seconds.append(length.split.wall - before)
+                if busy is not None:
+                    with busy.working():
+                        start = time.perf_counter()
+                        _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))
+                        length.crowded.append(time.perf_counter() - start)
                 tick()
     except LilliputError:
         raise

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
 
+from lilliput.bench.crowd import BusyCore
 from lilliput.bench.prefill import budget_beside, measure_prefill
 from lilliput.cli import options
 from lilliput.cli.bench_tables import console, met, show_busy, show_splits, table
@@ -20,6 +22,7 @@ from lilliput.engine.source import Source
 @click.argument("model")
 @click.option("--tokens", default="1,8,64,512,2048", show_default=True, metavar="N,...", help="Lengths of the passes.")
 @click.option("--repeats", type=int, default=3, show_default=True, metavar="N", help="Rounds.")
+@click.option("--busy-core", is_flag=True, help="Play every pass again while another process keeps one of our processors busy.")
 @options.memory
 @options.machine
 @options.reporting
@@ -27,6 +30,7 @@ def prefill(
     model: str,
     tokens: str,
     repeats: int,
+    busy_core: bool,
     memory: options.Memory,
     threads: int | None,
     isa: str | None,
@@ -54,8 +58,8 @@ def prefill(
         threads=threads,
         isa=isa,
     ) as engine:
-        with terminal.job_progress("measuring") as progress:
-            found = measure_prefill(engine, lengths, repeats=repeats, progress=progress)
+        with terminal.job_progress("measuring") as progress, BusyCore() if busy_core else nullcontext() as busy:
+            found = measure_prefill(engine, lengths, repeats=repeats, busy=busy, progress=progress)
         about = {key: value for key, value in facts(engine).items() if key != "run"}
         report = {"command": "bench prefill", "model": model, **found.as_dict(), **about}
     write_json(json_file, report)
@@ -86,6 +90,13 @@ def _show(report: dict[str, Any]) -> None:
             out.print(
                 f"{row['tokens']} tokens, scaled to {scaled['layers']} layers by arithmetic (x {scaled['factor']:.3g}): "
                 f"{scaled['tokens_per_s']:.4g} tokens/s",
+                markup=False,
+            )
+        if row["busy_core"]:
+            slower = row["busy_core"]
+            out.print(
+                f"{row['tokens']} token{'s' * (row['tokens'] != 1)} beside a busy core: {slower['median']:.2f} times as long "
+                f"({slower['lowest']:.2f}-{slower['highest']:.2f}); in proportion is {slower['in_proportion']:.2f}",
                 markup=False,
             )
         if "decode" in row:
