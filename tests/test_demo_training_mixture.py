@@ -35,8 +35,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixture, "obtain", lambda work: PROSE)
         for name in ("SAMPLED_TALES", "SAMPLED_CONVERSATIONS", "HELD_OUT_ROWS"):
-            patch.setattr(mixture, name, 40)
-        return build(tmp_path_factory.mktemp("work"), tokens=150 * mixture.SEQUENCE)
+            patch.setattr(mixture, name, 30)
+        return build(tmp_path_factory.mktemp("work"), tokens=100 * mixture.SEQUENCE)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def bytewise(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def test_rows_begin_with_a_document_and_hold_whole_ones(corpus: Corpus, tokenizer: Tokenizer) -> None:
-    assert corpus.rows.shape == (150, ROW)
+    assert corpus.rows.shape == (100, ROW)
     assert corpus.rows.dtype == np.uint16
     eos, end, start, sep = (tokenizer.special[name] for name in ("[EOS]", "<|end_of_msg|>", "<|open|>", "<|sep|>"))
     kinds = {"prose": 0, "told": 0}
@@ -73,7 +73,7 @@ def test_rows_begin_with_a_document_and_hold_whole_ones(corpus: Corpus, tokenize
         for before, token in pairwise(row):
             if token == start and before not in (sep, end):
                 assert before == eos
-    assert kinds == {"prose": 60, "told": 90}
+    assert kinds == {"prose": 40, "told": 60}
 
 
 def test_conversations_have_their_share_and_begin_only_where_they_fit() -> None:
@@ -130,7 +130,7 @@ def test_held_out_prose_shapes_no_token_and_no_row(corpus: Corpus, tokenizer: To
 
 
 def test_other_held_out_sets_are_of_their_kind(corpus: Corpus, tokenizer: Tokenizer) -> None:
-    assert corpus.heldout_tales.shape == corpus.heldout_conversations.shape == (40, ROW)
+    assert corpus.heldout_tales.shape == corpus.heldout_conversations.shape == (30, ROW)
     assert (corpus.heldout_conversations[:, 0] == tokenizer.special["<|open|>"]).all()
     assert not np.isin(corpus.heldout_tales, tokenizer.special["<|open|>"]).any()
     trained = {row.tobytes() for row in corpus.rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import cache
 from itertools import product
 
 import pytest
@@ -16,6 +17,7 @@ from demo_training.tales import CLOSINGS, MORNINGS, OPENINGS, Tale, fitting, tal
 from lilliput.text.split import SPLIT_PATTERN
 
 NAMES = set(MALE_NAMES + FEMALE_NAMES)
+SAMPLE = 150  # tales of each plot
 PIECES = regex.compile(SPLIT_PATTERN, regex.V1)
 
 
@@ -24,10 +26,16 @@ def wordings(plot: Plot) -> list[str]:
     return [wording for beat in plot.beats for wording in beat if wording] + picked
 
 
-def some_of(plot: Plot, number: int) -> list[Tale]:
+def some_of(plot: Plot) -> list[Tale]:
+    return _sample(PLOTS.index(plot))
+
+
+@cache
+def _sample(place: int) -> list[Tale]:
+    plot = PLOTS[place]
     rng = random.Random(plot.name)
     heroes = [kind for kind in KINDS.values() if not plot.hero_not & kind.flags]
-    return [told(rng, plot, rng.choice(heroes), rng.choice(plot.things)) for _ in range(number)]
+    return [told(rng, plot, rng.choice(heroes), rng.choice(plot.things)) for _ in range(SAMPLE)]
 
 
 each_plot = pytest.mark.parametrize("plot", PLOTS, ids=[plot.name for plot in PLOTS])
@@ -35,7 +43,7 @@ each_plot = pytest.mark.parametrize("plot", PLOTS, ids=[plot.name for plot in PL
 
 @each_plot
 def test_is_good_english(plot: Plot) -> None:
-    for text in (one.text for one in some_of(plot, 300)):
+    for text in (one.text for one in some_of(plot)):
         assert "  " not in text
         assert not re.search(r"[{}|]", text)
         assert not re.search(r" [.,;:!?]", text)
@@ -51,7 +59,7 @@ def test_is_good_english(plot: Plot) -> None:
 
 @each_plot
 def test_keeps_its_characters(plot: Plot) -> None:
-    for one in some_of(plot, 300):
+    for one in some_of(plot):
         hero, friend = one.names
         assert {word for word in re.findall(r"[A-Z][a-z]+", one.text) if word in NAMES} == {hero, friend}
         assert (hero in MALE_NAMES) != (friend in MALE_NAMES)
@@ -85,7 +93,7 @@ def test_pronouns_are_those_of_the_names() -> None:
     """What stands before the friend comes is about the hero alone."""
     seen = 0
     for plot in PLOTS:
-        for one in some_of(plot, 100):
+        for one in some_of(plot):
             alone = one.text.split(one.names[1])[0]
             pronouns = set(re.findall(r"(?i)\b(he|him|his|she|her)\b", alone.rsplit(". ", 1)[0]))
             seen += len(pronouns)
@@ -93,10 +101,20 @@ def test_pronouns_are_those_of_the_names() -> None:
     assert seen > 1000
 
 
+def test_hero_and_friend_share_no_pronoun() -> None:
+    forms = {True: ("he", "him", "his", "himself"), False: ("she", "her", "her", "herself")}
+    for one in some_of(PLOTS[0]):
+        words = tales._cast(random.Random(one.text), PLOTS[0], KINDS[one.hero], one.names[0])
+        assert words["A"] == one.names[0]
+        for key, name in (("", words["A"]), ("2", words["B"])):
+            assert tuple(words[f"{form}{key}"] for form in forms[True]) == forms[name in MALE_NAMES]
+        assert (words["A"] in MALE_NAMES) != (words["B"] in MALE_NAMES)
+
+
 def test_no_adjective_is_out_of_place() -> None:
     assert not suits("wise old", KINDS["girl"])
     assert not suits("little", KINDS["king"])
-    text = " ".join(one.text for plot in PLOTS for one in some_of(plot, 100))
+    text = " ".join(one.text for plot in PLOTS for one in some_of(plot))
     children = "|".join(kind.word for kind in KINDS.values() if "child" in kind.flags)
     grown = "|".join(kind.word for kind in KINDS.values() if "grown" in kind.flags)
     assert not re.search(rf"\bold ({children})\b|\b(little|small) ({grown})\b", text)
@@ -118,7 +136,7 @@ def test_has_an_end_and_a_handy_length(plot: Plot) -> None:
     last = next(place for place in reversed(range(len(plot.beats))) if plot.beats[place][0])  # what follows may be left out
     wordings = (wording for beat in (*plot.beats[last:], CLOSINGS) for wording in beat if wording)
     endings = [re.sub(r"\\\{\w+\\\}", r".+?", re.escape(wording)) for wording in wordings]
-    for one in some_of(plot, 300):
+    for one in some_of(plot):
         assert re.search(rf"({'|'.join(endings)})$", one.text), one.text
         # A token is seldom less than a piece of the split, and seldom more in words that are as common as these.
         assert 70 <= len(PIECES.findall(one.text)) <= 145, one.text
@@ -126,7 +144,7 @@ def test_has_an_end_and_a_handy_length(plot: Plot) -> None:
 
 def test_thousands_of_different_ones() -> None:
     rng = random.Random(1)
-    assert len({tale(rng).text for _ in range(5000)}) == 5000
+    assert len({tale(rng).text for _ in range(3000)}) == 3000
 
 
 def test_the_same_for_the_same_seed() -> None:
