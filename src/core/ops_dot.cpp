@@ -18,9 +18,6 @@ constexpr size_t kTokenChunk = 48;
 
 size_t padded(size_t n) { return (n + 127) / 128 * 128; }
 
-using profile::Kind;
-using profile::Timed;
-
 using Order = void (*)(float*, const float*, size_t);
 
 // to[t] = the row of x for token t, in a kernel's order.
@@ -32,6 +29,9 @@ void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
 }
 
 thread_local Scratch permuted, hidden, decoded;
+
+using profile::Kind;
+using profile::Timed;
 
 Kind kind_of(const Weights& w) { return w.kind == Weights::k12 ? Kind::k12 : w.kind == Weights::bf16 ? Kind::bf16 : Kind::f32; }
 
