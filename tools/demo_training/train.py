@@ -126,6 +126,8 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                         "largest_load": _largest_load(model),
                     }
                 )
+                if step + 1 == last:
+                    lines[-1]["heldout"] = bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
                 losses = []
                 _report(name, lines[-1], step + 1, last, rate)
                 _write_lines(log, lines)
@@ -135,7 +137,7 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                 saved_at = time.monotonic()
             if interrupted:
                 raise StoppedError(f"{name}: stopped after step {step + 1} of {last}; the same command goes on from there")
-    return bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
+    return next(float(line["heldout"]) for line in lines if line["step"] == last)
 
 
 def _step(team: Processes, model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Plan, step: int, factor: float) -> float:
