@@ -140,10 +140,11 @@ def _training(plan: Plan, lines: Lines, results: Mapping[str, Any]) -> str:
             f"![held-out bits per byte over the tokens]({CURVE})",
             _table(("million tokens", "training loss (nats)", "held-out bits per byte", "plain transformer"), rows),
             f"The plain transformer (pre-norm, RoPE, SwiGLU; {train['plain_parameters']:,} parameters against "
-            f"{train['parameters']['all']:,}, all of them used by every token) was trained to {compared['tokens'] / 1e6:.2f} million tokens on "
-            f"the same rows with the same optimiser and rates, before any decay. There it has {compared['plain']:.4f} bits per byte, this "
-            f"model {compared['ours']:.4f}: {abs(change):.1f} % {'fewer' if change < 0 else 'more'}. This model then trained on to "
-            f"**{train['final']:.4f}**. (In the table the curve is of 96 held-out rows; these figures are of all.)",
+            f"{train['parameters']['all']:,}, all of them used by every token) was trained to {compared['tokens'] / 1e6:.2f} million "
+            "tokens on the same rows with the same optimiser and rates, before any decay. There it has "
+            f"{compared['plain']:.4f} bits per byte, this model {compared['ours']:.4f}: {abs(change):.1f} % "
+            f"{'fewer' if change < 0 else 'more'}. This model then trained on to **{train['final']:.4f}**. (The curve in the table is of "
+            "96 held-out rows; these figures are of all.)",
         ]
     )
 
