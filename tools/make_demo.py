@@ -44,7 +44,10 @@ CORPUS_TOKENS = 12_000_000  # rows made; training takes as many as it needs, fro
 REQUEST_SEED = 77  # of the chat requests in the card: none of the training's
 SHARES = {"prose": 0.40, "tales": 0.38, "conversations": 0.22}
 COMPARED_AT = 2_250_000  # tokens the plain transformer gets: a quarter of the nine million that were planned first
-PROMPTS = ("Once upon a time", "In the beginning", "Long ago there was a king", "The fox", "In a small village", "Emma was")
+PROMPTS = (  # more than are needed: where two continuations are nearly equal, a prompt pins nothing
+    *("Once upon a time", "In the beginning", "Long ago there was a king", "The fox", "In a small village", "Emma was"),
+    *("There once was a little frog", "One morning", "The king said", "Long ago, in a village by a river", "A wise old owl"),
+)
 CHAT_PROMPT = "Please tell me a tale about a fox and a well."
 
 
