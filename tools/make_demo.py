@@ -7,7 +7,7 @@ Steps, in order:
 
     check      the network against the oracle, the hand-written gradients against autograd
     data       texts from their packages, the tokenizer, the rows of tokens
-    train      ours to a quarter of the tokens, the plain transformer as far, then ours to the end
+    train      ours to 2.25 million tokens, the plain transformer as far, then ours to the end
     export     the released file layout, rounded to bf16 and MXFP4, and what the rounding costs
     expected   logits and greedy ids by torch, for the tests
     measure    samples, routing, cache curves and the packed trunk, by the engine
@@ -43,8 +43,11 @@ SEED = 0
 CORPUS_TOKENS = 12_000_000  # rows made; training takes as many as it needs, from the first on
 REQUEST_SEED = 77  # of the chat requests in the card: none of the training's
 SHARES = {"prose": 0.40, "tales": 0.38, "conversations": 0.22}
-COMPARED_AT = 4  # the plain transformer gets one in so many of the tokens
-PROMPTS = ("Once upon a time", "In the beginning", "Long ago there was a king", "The fox", "In a small village", "Emma was")
+COMPARED_AT = 2_250_000  # tokens the plain transformer gets: a quarter of the nine million that were planned first
+PROMPTS = (  # more than are needed: where two continuations are nearly equal, a prompt pins nothing
+    *("Once upon a time", "In the beginning", "Long ago there was a king", "The fox", "In a small village", "Emma was"),
+    *("There once was a little frog", "One morning", "The king said", "Long ago, in a village by a river", "A wise old owl"),
+)
 CHAT_PROMPT = "Please tell me a tale about a fox and a well."
 
 
@@ -95,20 +98,19 @@ def do_data(making: Making) -> dict[str, Any]:
 
 def do_train(making: Making) -> dict[str, Any]:
     corpus, plan, work = making.corpus(), making.plan, making.work
-    quarter = making.tokens // COMPARED_AT
     network = making.network()
     counts = check.parameters(network)
-    ours = train(network, corpus, plan, work, "ours", stop=quarter)
+    ours = train(network, corpus, plan, work, "ours", stop=COMPARED_AT)
     torch.manual_seed(SEED)
     plain_network = Plain(network.config.vocab_size, counts["all"])
-    plain = train(plain_network, corpus, plan, work, "plain", stop=quarter)
-    print(f"at a quarter of the tokens: ours {ours:.4f}, plain {plain:.4f} held-out bits per byte", flush=True)
+    plain = train(plain_network, corpus, plan, work, "plain", stop=COMPARED_AT)
+    print(f"at {COMPARED_AT:,} tokens: ours {ours:.4f}, plain {plain:.4f} held-out bits per byte", flush=True)
     final = train(network, corpus, plan, work, "ours")
     return {
         "parameters": counts,
         "plain_parameters": sum(p.numel() for p in plain_network.parameters()),
         "tokens": making.tokens,
-        "quarter": {"ours": ours, "plain": plain},
+        "compared": {"tokens": COMPARED_AT, "ours": ours, "plain": plain},
         "final": final,
     }
 
@@ -179,7 +181,7 @@ STEPS: dict[str, Callable[[Making], dict[str, Any]]] = {
 @click.option(
     "--tests", type=click.Path(path_type=Path), default=ROOT / "tests" / "demo", show_default="tests/demo", help="Expected outputs."
 )
-@click.option("--tokens", type=click.IntRange(min=1), default=9_000_000, show_default=True, help="Tokens to train on.")
+@click.option("--tokens", type=click.IntRange(min=1), default=10_000_000, show_default=True, help="Tokens to train on.")
 @click.option("--threads", type=click.IntRange(min=1), default=2, show_default=True, help="Of torch; another number rounds differently.")
 def main(steps: tuple[str, ...], work: Path, out: Path, tests: Path, tokens: int, threads: int) -> None:
     torch.set_num_threads(threads)

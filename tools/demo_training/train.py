@@ -55,7 +55,7 @@ class Plan:
     tokens: int
     rows_per_step: int = 12
     warm_up: int = 60  # steps
-    decay: float = 0.4  # share of the steps over which the rate falls to zero
+    decay: float = 0.3  # share of the steps over which the rate falls to zero
     rates: dict[str, float] = field(default_factory=lambda: {"muon": 0.02, "embedding": 0.03, "head": 0.008, "vector": 0.008})
     weight_decay: float = 0.05
     balance: float = 4e-3
@@ -66,9 +66,9 @@ class Plan:
         return max(1, (self.tokens if tokens is None else tokens) // (self.rows_per_step * width))
 
     def same_until(self, other: Plan, step: int, width: int) -> bool:
-        """Whether both are the same run up to `step`: they may differ in their length as long as neither rate has begun to fall."""
+        """Whether both are the same run up to `step`: length and decay may differ as long as neither rate has begun to fall."""
         flat = min((1 - plan.decay) * plan.steps(width) for plan in (self, other))
-        return replace(self, tokens=other.tokens) == other and (self.tokens == other.tokens or step <= flat)
+        return self == other or (replace(self, tokens=other.tokens, decay=other.decay) == other and step <= flat)
 
     def factor(self, step: int, steps: int) -> float:
         """Share of the full rate at a step counted from 0."""
@@ -126,6 +126,8 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                         "largest_load": _largest_load(model),
                     }
                 )
+                if step + 1 == last:
+                    lines[-1]["heldout"] = bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
                 losses = []
                 _report(name, lines[-1], step + 1, last, rate)
                 _write_lines(log, lines)
@@ -135,7 +137,7 @@ def train(model: nn.Module, corpus: Texts, plan: Plan, work: Path, name: str, st
                 saved_at = time.monotonic()
             if interrupted:
                 raise StoppedError(f"{name}: stopped after step {step + 1} of {last}; the same command goes on from there")
-    return bits_per_byte(model, corpus.heldout, corpus.heldout_bytes)
+    return next(float(line["heldout"]) for line in lines if line["step"] == last)
 
 
 def _step(team: Processes, model: Any, made: list[torch.optim.Optimizer], corpus: Texts, plan: Plan, step: int, factor: float) -> float:
