@@ -93,6 +93,12 @@ def test_arguments_that_are_no_json_are_shown_as_they_are(text: str) -> None:
     assert tools_section(calling(call("f", text))) == expected
 
 
+@pytest.mark.parametrize("id_", ["", None])
+def test_calls_need_no_ids(id_: Any) -> None:
+    calls = [{"id": id_, "function": {"name": name, "arguments": {}}} for name in "fg"]
+    assert results(calling(*calls), result("F", id_), result("G", id_)) == [("f", "1", "F"), ("g", "2", "G")]
+
+
 def test_a_tool_name_is_escaped() -> None:
     assert tools_section(calling(call('a.b-c"&', {}))) == '{open}call tool="a.b-c&quot;&amp;" index="1"{sep}{close}call{sep}'
 

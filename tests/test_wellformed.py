@@ -256,6 +256,14 @@ def test_characters_may_be_spread_over_tokens_but_must_be_whole(tokenizer: Token
     assert (fault.position, fault.needed, fault.found) == (1, "text in UTF-8", "the byte 0xC3")
 
 
+def test_faults_come_in_their_order(tokenizer: Tokenizer) -> None:
+    written = with_call('{open}argument key="a" type="string"{sep}BROKEN{close}argument{sep}', '{open}call tool="f" index="7"{sep}')
+    ids = tokenizer.encode(spelled(written), allow_special=True)
+    at = bytes(min(token, 255) for token in ids).index(b"BROKEN")
+    faults = check_completion([*ids[:at], 0xC3, *ids[at + 6 :]], tokenizer)
+    assert [fault.needed for fault in faults] == ['a call with tool="NAME" index="1"', "text in UTF-8"]
+
+
 def test_ids_need_their_tokenizer() -> None:
     with pytest.raises(UsageError, match="their tokenizer"):
         check_completion([1, 2])
@@ -290,6 +298,21 @@ def test_an_answer_in_the_history_is_the_prompt_and_a_well_formed_completion(mes
     whole = render([*messages, answer], thinking=thinking, generation_prompt=False)
     assert whole[: len(prompt)] == prompt
     assert check_completion(whole[len(prompt) :], thinking=thinking) == []
+
+
+def test_a_generation_prompt_is_there_if_and_only_if_it_is_asked_for() -> None:
+    said = '{open}message role="user"{sep}x' + END
+    prompt = '{open}message role="assistant"{sep}{open}think{sep}'
+    assert check_conversation(spelled(said), generation_prompt=False) == []
+    assert check_conversation(spelled(said + prompt)) == []
+    assert check_conversation(spelled(said))[0].needed == "<|open|>"
+    assert check_conversation(spelled(said + prompt), generation_prompt=False)[0].needed == "<|close|>"
+    assert check_conversation(spelled(said + prompt), thinking=False)[0].needed.startswith("response")
+
+
+def test_raw_arguments_of_a_history_need_not_be_json() -> None:
+    call = with_call('{open}json type="object"{sep}{"a": {close}json{sep}', FIRST)
+    assert check_conversation(spelled('{open}message role="assistant"{sep}{open}think{sep}' + call), generation_prompt=False) == []
 
 
 MESSAGE_FAULTS = [
