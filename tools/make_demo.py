@@ -11,7 +11,7 @@ Steps, in order:
     export     the released file layout, rounded to bf16 and MXFP4, and what the rounding costs
     expected   logits and greedy ids by torch, for the tests
     measure    samples, routing, cache curves and the packed trunk, by the engine
-    card       README.md and the picture of the curve
+    card       README.md and the picture of the curve; what notes.md in the work directory says about the run goes into it
 
 Without steps, those are left out whose result is in the work directory already; training goes on where it was stopped.
 """
@@ -148,7 +148,8 @@ def do_measure(making: Making) -> dict[str, Any]:
 def do_card(making: Making) -> dict[str, Any]:
     lines = {name: [json.loads(line) for line in (making.work / f"{name}.jsonl").read_text().splitlines()] for name in ("ours", "plain")}
     results = {step: making.result(step) for step in ("train", "export", "measure")}
-    return card.write(making.out, making.plan, lines, results, SHARES)
+    notes = making.work / "notes.md"
+    return card.write(making.out, making.plan, lines, results, SHARES, notes.read_text() if notes.exists() else "")
 
 
 STEPS: dict[str, Callable[[Making], dict[str, Any]]] = {

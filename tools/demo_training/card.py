@@ -15,8 +15,8 @@ CARD, CURVE = "README.md", "curve.png"
 Lines = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def write(out: Path, plan: Plan, lines: Lines, results: Mapping[str, Any], shares: Mapping[str, float]) -> dict[str, Any]:
-    """Card and picture into `out`; which of the promises of the quality bar are kept."""
+def write(out: Path, plan: Plan, lines: Lines, results: Mapping[str, Any], shares: Mapping[str, float], notes: str = "") -> dict[str, Any]:
+    """Card and picture into `out`; which of the promises of the quality bar are kept. `notes` say how this very run went."""
     _draw(out / CURVE, lines)
     compared, chats = results["train"]["compared"], results["measure"]["chats"]
     well_formed = sum(not chat["problem"] for chat in chats)
@@ -24,7 +24,7 @@ def write(out: Path, plan: Plan, lines: Lines, results: Mapping[str, Any], share
         _head(results),
         _texts(shares),
         _size(out, results),
-        _training(plan, lines, results),
+        _training(plan, lines, results, notes),
         _quantisation(results),
         _engine(results["measure"]),
         _stories(results["measure"]["stories"]),
@@ -115,7 +115,7 @@ def _size(out: Path, results: Mapping[str, Any]) -> str:
     )
 
 
-def _training(plan: Plan, lines: Lines, results: Mapping[str, Any]) -> str:
+def _training(plan: Plan, lines: Lines, results: Mapping[str, Any], notes: str) -> str:
     train = results["train"]
     compared = train["compared"]
     change = 100 * (compared["ours"] / compared["plain"] - 1)
@@ -130,23 +130,24 @@ def _training(plan: Plan, lines: Lines, results: Mapping[str, Any]) -> str:
         )
         for line in lines["ours"]
     ]
-    return "\n\n".join(
-        [
-            "## Training",
-            f"{train['tokens'] / 1e6:.1f} million tokens in rows of 384, {plan.rows_per_step} rows a step, on two CPU cores. Muon for the "
-            f"matrices, AdamW for the rest (rates: {rates}), {plan.warm_up} steps of warm-up, then a constant rate that falls to zero over "
-            f"the last {100 * plan.decay:.0f} %. The routers' selection biases move by {plan.balance} a step towards even loads, less as "
-            "the rate falls; there is no auxiliary loss.",
-            f"![held-out bits per byte over the tokens]({CURVE})",
-            _table(("million tokens", "training loss (nats)", "held-out bits per byte", "plain transformer"), rows),
-            f"The plain transformer (pre-norm, RoPE, SwiGLU; {train['plain_parameters']:,} parameters against "
-            f"{train['parameters']['all']:,}, all of them used by every token) was trained to {compared['tokens'] / 1e6:.2f} million "
-            "tokens on the same rows with the same optimiser and rates, before any decay. There it has "
-            f"{compared['plain']:.4f} bits per byte, this model {compared['ours']:.4f}: {abs(change):.1f} % "
-            f"{'fewer' if change < 0 else 'more'}. This model then trained on to **{train['final']:.4f}**. (The curve in the table is of "
-            "96 held-out rows; these figures are of all.)",
-        ]
-    )
+    parts = [
+        "## Training",
+        f"{train['tokens'] / 1e6:.1f} million tokens in rows of 384, {plan.rows_per_step} rows a step, on two CPU cores. Muon for the "
+        f"matrices, AdamW for the rest (rates: {rates}), {plan.warm_up} steps of warm-up, then a constant rate that falls to zero over "
+        f"the last {100 * plan.decay:.0f} %. The routers' selection biases move by {plan.balance} a step towards even loads, less as "
+        "the rate falls; there is no auxiliary loss.",
+        f"![held-out bits per byte over the tokens]({CURVE})",
+        _table(("million tokens", "training loss (nats)", "held-out bits per byte", "plain transformer"), rows),
+        f"The plain transformer (pre-norm, RoPE, SwiGLU; {train['plain_parameters']:,} parameters against "
+        f"{train['parameters']['all']:,}, all of them used by every token) was trained to {compared['tokens'] / 1e6:.2f} million "
+        "tokens on the same rows with the same optimiser and rates, before any decay: "
+        f"{100 * compared['tokens'] / train['tokens']:.1f} % of all tokens. There it has "
+        f"{compared['plain']:.4f} bits per byte, this model {compared['ours']:.4f}: {abs(change):.1f} % "
+        f"{'fewer' if change < 0 else 'more'}. This model then trained on to **{train['final']:.4f}**. (The curve in the table is of "
+        "96 held-out rows; these figures are of all.) Each was trained once, from one seed: a small difference says no more than that "
+        "neither is far behind.",
+    ]
+    return "\n\n".join([*parts, *([notes.strip()] if notes.strip() else [])])
 
 
 def _quantisation(results: Mapping[str, Any]) -> str:
