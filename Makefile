@@ -19,7 +19,8 @@ $(BUILD_STAMP): $(BIN)/python
 	touch $@
 
 demo: $(BUILD_STAMP)
-	$(BIN)/lilliput generate demo "Once upon a time"
+	@printf "Once upon a time"
+	@$(BIN)/lilliput generate demo "Once upon a time"
 
 test: $(BUILD_STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not ladder and not acceptance"

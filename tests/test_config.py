@@ -383,7 +383,7 @@ def test_messages_stay_short_and_on_one_line() -> None:
 def test_no_config_at_all(tmp_path: Path) -> None:
     place = tmp_path / "my model"
     place.mkdir()
-    with pytest.raises(ConfigError, match=r"lilliput pull moonshotai/Kimi-K3 '.*my model'") as caught:
+    with pytest.raises(ConfigError, match=r"hf download moonshotai/Kimi-K3 --local-dir '.*my model'") as caught:
         read_config(place)
     assert caught.value.found == "nothing"
     (place / "config.json").mkdir()

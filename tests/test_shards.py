@@ -59,7 +59,7 @@ def test_missing_shards_all_at_once(tmp_path: Path) -> None:
         (model / f"model-0000{n}-of-000005.safetensors").unlink()
     error = refused(model)
     assert [p.what for p in error.problems] == ["model-00002-of-000005.safetensors", "model-00004-of-000005.safetensors"]
-    assert error.hint == f"run `lilliput pull moonshotai/Kimi-K3 '{model}'` to fetch them"
+    assert error.hint == f"run `hf download moonshotai/Kimi-K3 --local-dir '{model}'` to fetch them"
     assert error.hint in str(error)
 
 
@@ -111,7 +111,7 @@ def test_ambiguous_without_index(small_model: Path, stray: str) -> None:
 
 def test_no_checkpoint(tmp_path: Path) -> None:
     assert "no safetensors file at all" in str(refused(tmp_path))
-    assert "lilliput pull" in refused(tmp_path).hint
+    assert "hf download" in refused(tmp_path).hint
     assert refused(tmp_path / "gone").found == "nothing"
     (tmp_path / "file").write_text("")
     assert refused(tmp_path / "file").found == "a file"

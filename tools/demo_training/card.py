@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from demo_training.measure import CHAT_TOKENS, STORY_TOKENS, TEMPERATURE, TOP_K, dtypes
+from demo_training.measure import CHAT_TOKENS, OPENINGS, STORY_TOKENS, TEMPERATURE, TOP_K, dtypes
 from demo_training.shape import RANKS, SHAPE
 from demo_training.train import Plan
 
@@ -188,7 +188,8 @@ def _engine(measured: Mapping[str, Any]) -> str:
 def _stories(stories: Sequence[Mapping[str, Any]]) -> str:
     head = (
         f"## Twenty stories\n\nAt most {STORY_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}; not chosen: "
-        f"seeds 0 to {len(stories) - 1}."
+        f"seeds 0 to {len(stories) - 1}. The first is what "
+        f"`lilliput generate demo \"{OPENINGS[0]}\" --seed 0 -n {STORY_TOKENS}` says."
     )
     return "\n\n".join([head, *(f"**{story['seed']}** ({story['finish']})\n\n{_quoted(story['text'])}" for story in stories)])
 
@@ -196,7 +197,8 @@ def _stories(stories: Sequence[Mapping[str, Any]]) -> str:
 def _chats(chats: Sequence[Mapping[str, Any]], well_formed: int) -> str:
     head = (
         f"## Twenty chat requests\n\n{well_formed} of {len(chats)} answers are well-formed messages (strict check of the ids), at most "
-        f"{CHAT_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}. The answer begins inside the think section, as K3's does."
+        f"{CHAT_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}. The answer begins inside the think section, as K3's does. "
+        "The form is right; the content often is not: the hero is usually another one than was asked for, and so are arguments of tools."
     )
     parts = [head]
     for chat in chats:

@@ -142,7 +142,7 @@ def prompt_source(command: Command) -> Command:
     """Exactly one of PROMPT, -f, --ids."""
     for option in (
         click.option("--ids", type=Ids(), metavar="1,2,3", help="The prompt as token ids."),
-        click.option("-f", "--prompt-file", metavar="FILE", help="Read the prompt from FILE (`-`: stdin)."),
+        click.option("-f", "--prompt-file", metavar="FILE", help="Read the prompt from FILE (`-`: stdin), byte for byte."),
         click.argument("prompt", required=False),
     ):
         command = option(command)

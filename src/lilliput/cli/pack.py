@@ -18,7 +18,7 @@ from lilliput.engine import packing
 @click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow.")
 @options.reporting
 def pack(model: str, output: Path | None, threads: int | None, json_file: str | None, quiet: bool) -> None:
-    """Write the trunk of MODEL once more in three quarters of its bytes, lossless, for all later runs to read.
+    """Write the trunk of MODEL once more without loss in fewer bytes (K3: three quarters), for all later runs to read.
 
     Stopped at any point, the same command goes on where it was. The checkpoint is not changed.
     """

@@ -80,7 +80,7 @@ class Config:
 def read_config(directory: Path) -> Config:
     """The configuration in `directory`/config.json; ConfigError with every problem."""
     path = Path(directory) / "config.json"
-    hint = f"run `lilliput pull moonshotai/Kimi-K3 {shlex.quote(str(directory))}` to fetch it"
+    hint = f"run `hf download moonshotai/Kimi-K3 --local-dir {shlex.quote(str(directory))}` to fetch it"
     return config_from_json(read_bytes(path, hint), path)
 
 

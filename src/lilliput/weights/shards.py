@@ -93,7 +93,7 @@ def _without_index(directory: Path) -> list[str]:
 
 def _pull(directory: Path, missing: int = 0) -> str:
     what = {0: "the checkpoint", 1: "it"}.get(missing, "them")
-    return f"run `lilliput pull {REPOSITORY} {shlex.quote(str(directory))}` to fetch {what}"
+    return f"run `hf download {REPOSITORY} --local-dir {shlex.quote(str(directory))}` to fetch {what}"
 
 
 def repair_hint(directory: Path) -> str:
