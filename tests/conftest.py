@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from fixtures_synth import k3_sparse, mini, tiny_synth  # noqa: F401  (fixtures of the whole session)
 
 ROOT = Path(__file__).resolve().parent.parent
+# A suite started in the background of a script inherits an ignored Ctrl-C: the tests that interrupt would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REQUIRE_ALL = os.environ.get("LILLIPUT_REQUIRE_ALL") == "1"
 
 
