@@ -189,7 +189,7 @@ def _stories(stories: Sequence[Mapping[str, Any]]) -> str:
     head = (
         f"## Twenty stories\n\nAt most {STORY_TOKENS} tokens, temperature {TEMPERATURE}, top-k {TOP_K}; not chosen: "
         f"seeds 0 to {len(stories) - 1}. The first is what "
-        f"`lilliput generate demo \"{OPENINGS[0]}\" --seed 0 -n {STORY_TOKENS}` says."
+        f'`lilliput generate demo "{OPENINGS[0]}" --seed 0 -n {STORY_TOKENS}` says.'
     )
     return "\n\n".join([head, *(f"**{story['seed']}** ({story['finish']})\n\n{_quoted(story['text'])}" for story in stories)])
 
