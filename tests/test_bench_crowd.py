@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,15 +25,30 @@ from lilliput.machine.plan import Budget
 def test_works_only_when_it_is_let() -> None:
     with BusyCore() as busy:
         pid = busy._process.pid
-        assert os.waitid(os.P_PID, pid, os.WSTOPPED) is not None
         assert os.sched_getaffinity(pid) == {min(os.sched_getaffinity(0))}
         process = psutil.Process(pid)
         spent = process.cpu_times().user
         with busy.working():
             while process.cpu_times().user <= spent:  # a loop that never gets on would hang here
                 pass
-        assert os.waitid(os.P_PID, pid, os.WSTOPPED) is not None
+        while process.status() != psutil.STATUS_SLEEPING:  # one that worked on would hang here
+            pass
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tie a process to a processor")
+def test_ends_with_the_process_that_measures() -> None:
+    program = """if True:
+        import os
+        from lilliput.bench.crowd import BusyCore
+        busy = BusyCore()
+        busy._process.stdin.write(b".")
+        print(busy._process.pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    while psutil.pid_exists(int(done.stdout)) and psutil.Process(int(done.stdout)).status() != psutil.STATUS_ZOMBIE:
+        pass
 
 
 class Busy:

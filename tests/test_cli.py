@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lilliput.cli.main import VERBS, run
+from lilliput.engine.engine import Engine
 from lilliput.text.bytelevel import byte_level_files
 
 ORACLES = Path(__file__).parent / "oracle"
@@ -262,3 +264,33 @@ def test_an_old_processor_is_told_about_numpy(tmp_path: Path) -> None:
     argv, path = [sys.executable, "-c", "import lilliput; lilliput.open"], os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=path)
     assert "ImportError: this processor lacks SSE4.2" in done.stderr
+
+
+@pytest.mark.parametrize("second", ["--session", "--trace-experts", "--json"])
+def test_two_outputs_in_one_file_are_refused_before_anything_is_written(
+    second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = str(tmp_path / "x"), str(tmp_path / "." / "x")
+    assert run(["generate", TINY_A, "--ids", "1,2", "-n", "1", "--logits", one, second, other]) == 2
+    err = capsys.readouterr().err
+    assert "--logits" in err
+    assert second in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_run_keeps_of_every_token_is_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved: list[int] = []
+
+    class Noted(Engine):
+        def __init__(self, *given: Any, reserve: int, **more: Any) -> None:
+            reserved.append(reserve)
+            super().__init__(*given, reserve=reserve, **more)
+            own = next(line.nbytes for line in self.plan.lines if line.name == "process")
+            assert own >= reserve + 10_000_000  # and the process itself
+
+    monkeypatch.setattr("lilliput.cli.generate.Engine", Noted)
+    for more in ([], ["--logits", str(tmp_path / "l.npy")]):
+        assert run(["generate", TINY_A, "--ids", "1,2", "-n", "3", "-q", *more]) == 0
+    vocabulary = json.loads((ORACLES / "tiny-a" / "config.json").read_text())["text_config"]["vocab_size"]
+    assert reserved[1] - reserved[0] == 3 * 4 * vocabulary
+    assert reserved[0] >= 3 * 1000

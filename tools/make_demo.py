@@ -26,8 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-import torch
+try:
+    import click
+    import torch
+except ModuleNotFoundError as missing:
+    sys.exit(f"make_demo.py: needed the package {missing.name}, found none: `pip install -e '.[train]'` brings it")
 from demo_training import card, check, export, measure, mixture, release
 from demo_training.conversations import requests
 from demo_training.network import Network

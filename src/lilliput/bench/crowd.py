@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,15 @@ from types import TracebackType
 
 from lilliput.errors import UsageError
 
-LOOP = "while True: pass"
+# A byte on its input starts it, the next one stops it and is answered; the end of its input, also when this process is killed, ends it.
+LOOP = """
+import os, select
+while os.read(0, 1):
+    while not select.select([0], [], [], 0)[0]:
+        pass
+    if os.read(0, 1):
+        os.write(1, b".")
+"""
 
 
 class BusyCore:
@@ -21,24 +28,28 @@ class BusyCore:
     def __init__(self) -> None:
         if sys.platform != "linux":
             raise UsageError("--busy-core: needed Linux, found a system that does not tie a process to a processor")
-        self._process = subprocess.Popen([sys.executable, "-S", "-c", LOOP])
+        command = [sys.executable, "-S", "-c", LOOP]
+        # In a session of its own: Ctrl-C is for the one that measures.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
         os.sched_setaffinity(self._process.pid, {min(os.sched_getaffinity(0))})
-        self._process.send_signal(signal.SIGSTOP)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        self._process.send_signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(b".")
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGSTOP)
+            self._process.stdin.write(b".")
+            self._process.stdout.read(1)
 
     def __enter__(self) -> BusyCore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
 
 def in_proportion(threads: int) -> float:

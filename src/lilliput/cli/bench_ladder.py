@@ -54,6 +54,7 @@ def ladder(
     The ids must be the same on every rung. A budget below the floor is shown as refused. Where no ceiling can be made (control
     groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C keeps what has been measured.
     """
+    options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = [parse_size(size, "--rungs") for size in rungs.split(",")]
     pyplot = load_pyplot() if plot_file else None
     directory = find_model(model).resolve()

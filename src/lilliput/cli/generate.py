@@ -25,6 +25,8 @@ from lilliput.engine.session import Session
 from lilliput.engine.source import Source
 from lilliput.trace import TraceWriter
 
+COST_BYTES = 1100  # of a token's entries in the report: measured
+
 
 @click.command()
 @click.argument("model")
@@ -82,6 +84,9 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
+    options.check_distinct(
+        {"--session": session_file, "--logits": logits_file, "--trace-experts": trace_file, "--json": json_file, "-f": prompt_file}
+    )
     resumes = session_file is not None and Path(session_file).exists()
     source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
     sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
@@ -96,6 +101,7 @@ def generate(
         prompt=len(prompt_ids),
         trunk=memory.trunk,
         every_read=memory.every_read,
+        reserve=max(max_tokens, 1) * kept_bytes(checked, logits=logits_file is not None),
         threads=threads,
         isa=isa,
     ) as engine:
@@ -115,6 +121,11 @@ def generate(
     if isinstance(interrupt, OSError):
         raise interrupt
     return exit_code_of(interrupt)
+
+
+def kept_bytes(source: Source, *, logits: bool) -> int:
+    """What a run keeps of every token until the end: its cost, and its logits where they are asked for."""
+    return COST_BYTES + 4 * source.config.vocab_size * logits
 
 
 @contextmanager

@@ -42,6 +42,7 @@ def logits(
     verbose: bool,
 ) -> None:
     """Run the model over given tokens (teacher forcing) and save the logits."""
+    options.check_distinct({"-o": output, "--json": json_file})
     terminal = Terminal(quiet=quiet, verbose=verbose)
     source = options.read_prompt(prompt, prompt_file, ids)
     checked = Source(model, layers=layers)

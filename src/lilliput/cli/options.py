@@ -164,6 +164,18 @@ def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | No
     return as_utf8(prompt)
 
 
+def check_distinct(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """Raises UsageError when two options name the same file, which the later would overwrite. `-` and devices may be named twice."""
+    seen: dict[Path, str] = {}
+    for option, file in files.items():
+        path = Path(file).resolve() if file is not None and file != "-" else None
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        if path in seen:
+            raise UsageError(f"{seen[path]} and {option}: needed two files, found {file} for both: one would overwrite the other")
+        seen[path] = option
+
+
 def read_sampling(greedy: bool, usual: Mapping[str, float], **given: float | int | None) -> Sampling:
     """The options given, over the `usual` ones of the model; greedy where there are neither, or `greedy` is asked for: then alone."""
     options = {name: value for name, value in given.items() if value is not None}

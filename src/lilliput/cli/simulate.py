@@ -44,6 +44,7 @@ def simulate(
     Hit rates are in percent of the experts asked for; the first use of an expert cannot hit. `belady` is what a cache that
     knows the future would get: no policy can do better.
     """
+    options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
     asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
     expert_bytes = parse_size(expert_size, "--expert-size") if expert_size is not None else EXPERT_BYTES
     pyplot = load_pyplot() if plot_file else None

@@ -57,6 +57,7 @@ class Engine:
 
     `context` is the most positions a session may have, `prompt` how many of them are likely to come at once; `all_logits` says that those
     of every prompt token will be asked for. `trunk` is a packed tape outside its own place, `every_read` checks its pieces on every read.
+    `reserve`: bytes the caller will keep meanwhile, which the budget has to hold as well.
     The plan is made, and refused (DoesNotFitError), before anything large is allocated.
     """
 
@@ -70,6 +71,7 @@ class Engine:
         all_logits: bool = False,
         trunk: Path | None = None,
         every_read: bool = False,
+        reserve: int = 0,
         threads: int | None = None,
         isa: str | None = None,
     ) -> None:
@@ -88,7 +90,7 @@ class Engine:
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
             tape_files = list(zip(files.files, files.sizes, strict=True))
             reads = weights.disk.reads(tape_files, specs)
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads)
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own + reserve, threads=machine[0], reads=reads)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
             rates = known_rates([path for path, _ in tape_files], "k12" if self.packed else "bf16") or ASSUMED

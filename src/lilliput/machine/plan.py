@@ -29,6 +29,7 @@ RING_ENOUGH, RING_MOST = 40, 120  # pieces of usual size: a prototype with 176 M
 WINDOW_LEAST, WINDOW_ENOUGH = 2, 8  # experts in flight or waiting for their turn: two keep going, eight keep a disk's queue full
 SLACK_SHARE = 1 / 16  # of what comes and goes with every pass: pages between blocks, blocks freed and not returned
 SLACK_LEAST, SLACK_MOST = 8_000_000, 0.025  # bytes; share of the budget
+SLACK_ANYWAY = 4_000_000  # bytes: below that share of a small budget, what is imported late shows
 ROUND = 10_000_000  # budgets are recommended in whole multiples
 
 
@@ -150,7 +151,8 @@ class _Task:
             Line("activations", tokens * each_token, f"{tokens} tokens of {each_token:,} bytes"),
             Line("logits", footprint.result_bytes(config, chunk if self.all_logits else batch), "with sampling"),
         ]
-        slack = int(min(SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in in_a_pass), SLACK_MOST * self.total))
+        wanted = SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in in_a_pass)
+        slack = int(max(SLACK_ANYWAY, min(wanted, SLACK_MOST * self.total)))
         base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
         return [
             base,
