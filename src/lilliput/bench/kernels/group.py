@@ -7,6 +7,7 @@ pass does, so no cache helps: with few tokens all of the group's, with many, whe
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -42,7 +43,7 @@ class Memory:
         self._arenas.clear()
 
 
-class Group:
+class Group(ABC):
     """`kernels`: what `--kernels` calls its members; `wanted`: those that were asked for. Subclasses fill `contenders` in `build`."""
 
     name: ClassVar[str]
@@ -55,12 +56,13 @@ class Group:
         self.build()
 
     @staticmethod
+    @abstractmethod
     def needs(config: Config, size: int) -> int:
         """Bytes that a group of `size` bytes of weights takes; at most."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self) -> None:
-        raise NotImplementedError
+        """Make the weights and the contenders."""
 
     def close(self) -> None:
         self.contenders.clear()
