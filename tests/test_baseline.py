@@ -36,7 +36,9 @@ def disassemble(file: Path) -> str:
     return subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("target", ["lilliput_core", "lilliput_scalar", "_core"])
+@pytest.mark.parametrize(
+    "target", ["lilliput_core", "lilliput_core_scalar", "_core", "lilliput_yardsticks", "lilliput_yardsticks_scalar", "_bench"]
+)
 def test_baseline_code_is_baseline(target: str) -> None:
     files = objects(target)
     assert files
@@ -45,7 +47,7 @@ def test_baseline_code_is_baseline(target: str) -> None:
         assert not found, f"{file.name}: {found[:3]}"
 
 
-@pytest.mark.parametrize("target", ["lilliput_avx2", "lilliput_avx512"])
+@pytest.mark.parametrize("target", ["lilliput_core_avx2", "lilliput_core_avx512", "lilliput_yardsticks_avx2", "lilliput_yardsticks_avx512"])
 def test_kernels_share_no_function_and_run_nothing_at_load(target: str) -> None:
     (file,) = objects(target)
     assert WIDE.search(disassemble(file)), "this test looks at the wrong file"
