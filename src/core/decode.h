@@ -5,6 +5,7 @@
 #pragma once
 
 #include <bit>
+#include <utility>
 
 #include "vec.h"
 
@@ -122,33 +123,73 @@ inline Tile k12_tile(const uint8_t* p, const Bytes16& table) {
   return {{unpack_low(a, ha), unpack_high(a, ha), unpack_low(b, hb), unpack_high(b, hb)}};
 }
 
-// The low nibble is the earlier element. Word j of a group's first vector then holds elements 4j and 4j + 2, of the second
-// 4j + 1 and 4j + 3; the other two vectors hold the group's second half alike.
-inline Tile mxfp4_block(const uint8_t* p, const Bytes16& high, const Bytes16& low) {
-  const U packed = load_u(p), mask = splat_u(0x0f0f0f0f), n0 = packed & mask, n1 = shr<4>(packed) & mask;
-  const U h0 = look_up(high, n0), l0 = look_up(low, n0), h1 = look_up(high, n1), l1 = look_up(low, n1);
-  return {{unpack_low(l0, h0), unpack_low(l1, h1), unpack_high(l0, h0), unpack_high(l1, h1)}};
+// body(0), body(1), ..., body(n - 1), each known to the compiler.
+template <size_t... I, class Body>
+inline void each_of(std::index_sequence<I...>, Body body) {
+  (body(std::integral_constant<size_t, I>{}), ...);
+}
+template <size_t n, class Body>
+inline void each(Body body) {
+  each_of(std::make_index_sequence<n>{}, body);
 }
 
-// The scale of each group for its four lanes.
+// One row's block of MXFP4: fp4_weight<turn> gives the E2M1 value that each lane takes in that turn (contract rule 6; the low nibble
+// of a byte is the earlier element), fp4_scales the scale of each group for its four lanes.
 #if defined(LILLIPUT_ISA_AVX512)
-inline F mxfp4_scales(const uint8_t* s) {
-  const __m128 four = _mm_setr_ps(kScales.of[s[0]], kScales.of[s[1]], kScales.of[s[2]], kScales.of[s[3]]);
-  const __m512i each_four_times = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-  return {_mm512_maskz_permutexvar_ps(kAll, each_four_times, _mm512_castps128_ps512(four))};
+
+// A lane's eight nibbles in one word, first turn lowest: the sixteen values are one register, and its look-up ignores upper bits.
+struct Fp4Tables {
+  __m512 values = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+  __m512i gather = _mm512_maskz_broadcast_i32x4(kAll, _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+};
+struct Fp4 {
+  U v;
+};
+inline Fp4 fp4_block(const uint8_t* p, const Fp4Tables& t) { return {{_mm512_shuffle_epi8(load_u(p).v, t.gather)}}; }
+template <size_t turn>
+inline F fp4_weight(const Fp4& b, const Fp4Tables& t) {
+  return {_mm512_maskz_permutexvar_ps(kAll, shr<4 * turn>(b.v).v, t.values)};
 }
-#elif defined(LILLIPUT_ISA_AVX2)
-inline F mxfp4_scales(const uint8_t* s) {
+inline F fp4_scales(const uint8_t* s) {
+  __m512 r = _mm512_set1_ps(kScales.of[s[0]]);
+  r = _mm512_mask_broadcastss_ps(r, 0x00f0, _mm_load_ss(kScales.of + s[1]));
+  r = _mm512_mask_broadcastss_ps(r, 0x0f00, _mm_load_ss(kScales.of + s[2]));
+  return {_mm512_mask_broadcastss_ps(r, 0xf000, _mm_load_ss(kScales.of + s[3]))};
+}
+
+#else
+
+// The two bytes of each value as bf16, looked up byte-wise.
+struct Fp4Tables {
+  Bytes16 high = bytes16(kE2M1High), low = bytes16(kE2M1Low);
+};
+// Word j of a group's first vector holds elements 4j and 4j + 2, of the second 4j + 1 and 4j + 3; the other two vectors hold the
+// group's second half alike.
+using Fp4 = Tile;
+inline Fp4 fp4_block(const uint8_t* p, const Fp4Tables& t) {
+  const U packed = load_u(p), mask = splat_u(0x0f0f0f0f), n0 = packed & mask, n1 = shr<4>(packed) & mask;
+  const U h0 = look_up(t.high, n0), l0 = look_up(t.low, n0), h1 = look_up(t.high, n1), l1 = look_up(t.low, n1);
+  return {{unpack_low(l0, h0), unpack_low(l1, h1), unpack_high(l0, h0), unpack_high(l1, h1)}};
+}
+template <size_t turn>
+inline F fp4_weight(const Fp4& b, const Fp4Tables&) {
+  const U& w = b.v[turn % 2 + 2 * (turn / 4)];
+  return turn % 4 < 2 ? even(w) : odd(w);
+}
+#if defined(LILLIPUT_ISA_AVX2)
+inline F fp4_scales(const uint8_t* s) {
   const float* of = kScales.of;
   return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(of + s[0])), _mm_broadcast_ss(of + s[1]), 1),
           _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_broadcast_ss(of + s[2])), _mm_broadcast_ss(of + s[3]), 1)};
 }
 #else
-inline F mxfp4_scales(const uint8_t* s) {
+inline F fp4_scales(const uint8_t* s) {
   float each[16];
   for (int l = 0; l < 16; l++) each[l] = kScales.of[s[l / 4]];
   return load(each);
 }
+#endif
+
 #endif
 
 }  // namespace

@@ -1,20 +1,24 @@
-// Dot products in pair order (contract rule 5): rows of bf16, float32 and K12 against activations that were permuted once.
-//
-// Four rows at a time: one row is a single chain of dependent multiply-adds and leaves the memory idle, four keep it busy. One
-// token runs straight from the stored form in registers; more tokens share each decoded weight, in blocks that fit the
-// registers (dot_tokens.inl). Neither choice touches the order inside one dot product, so neither shows in the bits.
+// Dot products in pair and quad order (contract rules 5 and 6) with weights in four storages, against activations that were permuted
+// once. storage.inl opens the weights, few.inl and panel.inl bring them together with few and with many tokens. Neither the number
+// of tokens nor any blocking touches the order inside one dot product, so neither shows in the bits.
 #pragma once
 
 #include "decode.h"
 #include "kernels_dot.h"
+#include "panel.inl"
+#include "storage.inl"
 #include "vec.h"
 
 namespace lilliput {
 namespace {
 
-constexpr size_t kBlock = 128;  // columns
-
-inline size_t padded(size_t n) { return (n + kBlock - 1) / kBlock * kBlock; }
+// A block of activations: in place where it is whole, else in `room`, filled up with zeros.
+inline const float* padded(float* room, const float* x, size_t n) {
+  if (n >= kBlock) return x;
+  std::memset(room, 0, kBlock * sizeof(float));
+  std::memcpy(room, x, n * sizeof(float));
+  return room;
+}
 
 inline void pair32(float* to, const float* x) {
   F even, odd;
@@ -24,110 +28,48 @@ inline void pair32(float* to, const float* x) {
 }
 
 // Even elements of each 32, then the odd ones: element i meets lane (i >> 1) & 15.
-void pair_order(float* to, const float* x, size_t n) {
-  size_t i = 0;
-  for (; i + 32 <= n; i += 32) pair32(to + i, x + i);
-  if (i == padded(n)) return;
-  float last[kBlock] = {};
-  std::memcpy(last, x + i, (n - i) * sizeof(float));
-  for (size_t j = 0; i < padded(n); i += 32, j += 32) pair32(to + i, last + j);
-}
-
-// Four rows of bf16; short ones at the end of a matrix point at their neighbour and are not stored.
-struct Quad {
-  const uint8_t* row[4];
-  size_t blocks;        // of 128 columns, read in place
-  const uint8_t* tail;  // [4][256] bytes: one more block, zero-padded, or null
-  size_t first, last;   // rows [first, last) are stored
-};
-
-// One block of 128 weights of one row: four words of two weights each, times eight vectors of activations.
-inline F dot_block(const Tile& w, const float* x, F acc) {
-  for (int s = 0; s < 4; s++) {
-    acc = fma(even(w.v[s]), load(x + 32 * s), acc);
-    acc = fma(odd(w.v[s]), load(x + 32 * s + 16), acc);
-  }
-  return acc;
-}
-
-inline void dot_blocks(F acc[4], const uint8_t* const row[4], size_t blocks, const float* x) {
-  for (size_t i = 0; i < 4 * blocks; i++, x += 32) {
-    const F x0 = load(x), x1 = load(x + 16);
-    for (int r = 0; r < 4; r++) {
-      const U w = load_u(row[r] + 64 * i);
-      acc[r] = fma(odd(w), x1, fma(even(w), x0, acc[r]));
-    }
+void pair_order(float* to, size_t step, const float* x, size_t n) {
+  for (size_t i = 0; i < n; i += kBlock, to += step) {
+    alignas(64) float room[kBlock];
+    const float* from = padded(room, x + i, n - i);
+    for (size_t s = 0; s < kBlock; s += 32) pair32(to + s, from + s);
   }
 }
 
-inline void store_quad(float* y, const F acc[4], size_t first, size_t last) {
-  for (size_t r = first; r < last; r++) y[r] = reduce(acc[r]) + 0.0f;
-}
-
-inline void dot_token(float* y, const Quad& q, const float* x) {
-  F acc[4] = {zero(), zero(), zero(), zero()};
-  dot_blocks(acc, q.row, q.blocks, x);
-  if (q.tail) {
-    const uint8_t* row[4] = {q.tail, q.tail + 256, q.tail + 512, q.tail + 768};
-    dot_blocks(acc, row, 1, x + q.blocks * kBlock);
+// Element i of a block of 128 meets lane 4 * (i / 32) + (i / 4) % 4; its turn there is 4 * (i / 16 % 2) + i % 4.
+void quad_order(float* to, size_t step, const float* x, size_t n) {
+  for (size_t i = 0; i < n; i += kBlock, to += step) {
+    alignas(64) float room[kBlock];
+    const float* from = padded(room, x + i, n - i);
+    for (size_t s = 0; s < 8; s++)  // sixteen elements: four lanes, four turns
+      for (size_t turn = 0; turn < 4; turn++)
+        for (size_t l = 0; l < 4; l++) to[(s % 2 * 4 + turn) * kLanes + s / 2 * 4 + l] = from[16 * s + 4 * l + turn];
   }
-  store_quad(y, acc, q.first, q.last);
 }
 
-}  // namespace
-}  // namespace lilliput
-
-#include "dot_tokens.inl"
-
-namespace lilliput {
-namespace {
-
-inline void dot_quad(float* y, size_t ld, const Quad& q, const float* xp, size_t tokens, size_t stride) {
-  if (tokens == 1)
-    dot_token(y, q, xp);
+template <class W>
+inline void dot(float* y, size_t ld, const float* x, size_t tokens, const W& w, size_t row, size_t rows, size_t in, float* scratch) {
+  if (tokens <= kFew)
+    dot_few(y, ld, x, tokens, w, row, rows, in);
   else
-    dot_tokens(y, ld, q, xp, tokens, stride);
+    dot_panels(y, ld, x, tokens, w, row, rows, in, scratch);
 }
 
-void dot_bf16(float* y, size_t ld, const float* xp, size_t tokens, const uint8_t* w, size_t rows, size_t in) {
-  const size_t blocks = in / kBlock, rest = (in - blocks * kBlock) * 2, bytes = in * 2;
-  alignas(64) uint8_t tail[4 * 256];
-  std::memset(tail, 0, sizeof tail);
-  for (size_t r = 0; r < rows; r += 4) {
-    const size_t count = rows - r < 4 ? rows - r : 4;
-    Quad q{{}, blocks, rest ? tail : nullptr, 0, count};
-    for (size_t i = 0; i < 4; i++) {
-      q.row[i] = w + (r + (i < count ? i : 0)) * bytes;
-      if (rest) std::memcpy(tail + 256 * i, q.row[i] + 256 * blocks, rest);
-    }
-    dot_quad(y + r, ld, q, xp, tokens, padded(in));
-  }
+void dot_bf16(float* y, size_t ld, const float* xp, size_t tokens, const uint8_t* w, size_t rows, size_t in, float* scratch) {
+  dot(y, ld, xp, tokens, Bf16Rows(w, rows, in), 0, rows, in, scratch);
 }
 
-// float32 rows are few and small: one token at a time, rearranged on the way.
-void dot_f32(float* y, size_t ld, const float* xp, size_t tokens, const uint8_t* w, size_t rows, size_t in) {
-  const size_t bytes = in * 4;
-  for (size_t r = 0; r < rows; r++) {
-    const uint8_t* row = w + r * bytes;
-    for (size_t t = 0; t < tokens; t++) {
-      const float* x = xp + t * padded(in);
-      F acc = zero();
-      for (size_t i = 0; i < in; i += 32) {
-        float plain[32] = {};
-        std::memcpy(plain, row + 4 * i, (in - i < 32 ? in - i : 32) * 4);
-        F even, odd;
-        unzip(load(plain), load(plain + 16), even, odd);
-        acc = fma(odd, load(x + i + 16), fma(even, load(x + i), acc));
-      }
-      y[t * ld + r] = reduce(acc) + 0.0f;
-    }
-  }
+void dot_f32(float* y, size_t ld, const float* xp, size_t tokens, const uint8_t* w, size_t rows, size_t in, float* scratch) {
+  dot(y, ld, xp, tokens, F32Rows(w, rows, in), 0, rows, in, scratch);
 }
 
-inline uint32_t word(const uint8_t* p, size_t i) {
-  uint32_t x;
-  std::memcpy(&x, p + 4 * i, 4);
-  return x;
+void dot_k12(float* y, size_t ld, const float* xp, size_t tokens, const K12& piece, size_t row, size_t rows, float* scratch) {
+  dot(y, ld, xp, tokens, K12Rows(piece), row, rows, piece.in, scratch);
+}
+
+void dot_mxfp4(float* y, size_t ld, const float* xq, size_t tokens, const uint8_t* packed, const uint8_t* scales, size_t rows, size_t in,
+               float* scratch) {
+  dot(y, ld, xq, tokens, Fp4Rows(packed, scales, rows, in), 0, rows, in, scratch);
 }
 
 void k12_decode(uint8_t* to, size_t stride, const K12& p, size_t row, size_t rows, size_t columns) {
@@ -156,54 +98,6 @@ void k12_decode(uint8_t* to, size_t stride, const K12& p, size_t row, size_t row
   }
 }
 
-// One token against one quad, decoded in registers; the rare tile with an escape is patched in memory first.
-inline void k12_token(float* y, const K12& p, const Bytes16& table, size_t quad, size_t first, size_t last, const float* x) {
-  F acc[4] = {zero(), zero(), zero(), zero()};
-  const uint8_t* tile = p.tiles + quad * p.blocks * 4 * kK12Tile;
-  size_t e = word(p.offsets, quad);
-  const size_t end = word(p.offsets, quad + 1);
-  size_t next = e < end ? word(p.escapes, e) >> 17 : p.blocks;  // block of the next escape
-  for (size_t b = 0; b < p.blocks; b++, tile += 4 * kK12Tile, x += kBlock) {
-    if (__builtin_expect(b != next, 1)) {
-      for (int r = 0; r < 4; r++) acc[r] = dot_block(k12_tile(tile + r * kK12Tile, table), x, acc[r]);
-      continue;
-    }
-    alignas(64) uint8_t whole[4 * 256];
-    for (int r = 0; r < 4; r++) {
-      const Tile w = k12_tile(tile + r * kK12Tile, table);
-      for (int s = 0; s < 4; s++) store_u(whole + 256 * r + 64 * s, w.v[s]);
-    }
-    for (; e < end && word(p.escapes, e) >> 17 == b; e++) {
-      const uint32_t at = word(p.escapes, e);
-      whole[256 * (at >> 8 & 3) + 2 * (at >> 10 & 127) + 1] = uint8_t(at);
-    }
-    next = e < end ? word(p.escapes, e) >> 17 : p.blocks;
-    const uint8_t* row[4] = {whole, whole + 256, whole + 512, whole + 768};
-    dot_blocks(acc, row, 1, x);
-  }
-  store_quad(y, acc, first, last);
-}
-
-void dot_k12(float* y, size_t ld, const float* xp, size_t tokens, const K12& p, size_t row, size_t rows, uint8_t* scratch) {
-  const Bytes16 table = bytes16(p.table);
-  const size_t width = p.blocks * kBlock, bytes = 2 * width;
-  for (size_t quad = row / 4; quad * 4 < row + rows; quad++) {
-    const size_t first = quad * 4 < row ? row - quad * 4 : 0, last = row + rows - quad * 4 < 4 ? row + rows - quad * 4 : 4;
-    // y[r - row] belongs to row r; `first` is zero except in a range's first quad, so this never points before y's own row.
-    float* to = y + (quad * 4 + first - row);
-    if (tokens == 1) {
-      float out[4];
-      k12_token(out, p, table, quad, first, last, xp);
-      for (size_t r = first; r < last; r++) to[r - first] = out[r];
-      continue;
-    }
-    k12_decode(scratch, bytes, p, quad * 4, 4, width);
-    Quad q{{}, p.blocks, nullptr, 0, last - first};
-    for (size_t r = 0; r < 4; r++) q.row[r] = scratch + (first + r < last ? first + r : first) * bytes;
-    dot_tokens(to, ld, q, xp, tokens, width);
-  }
-}
-
 void accumulate(float* y, const float* v, float weight, size_t n) {
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(y + i, fma(splat(weight), load(v + i), load(y + i)));
@@ -213,14 +107,13 @@ void accumulate(float* y, const float* v, float weight, size_t n) {
 }  // namespace
 }  // namespace lilliput
 
-#include "mxfp4.inl"
 #include "transposed.inl"
 
 namespace lilliput {
 namespace {
 
 constexpr DotKernels dot_kernels() {
-  return {pair_order, quad_order, dot_f32, dot_bf16, dot_k12, k12_decode, mxfp4_kernel, transposed_f32, transposed_bf16, accumulate};
+  return {pair_order, quad_order, dot_f32, dot_bf16, dot_k12, k12_decode, dot_mxfp4, transposed_f32, transposed_bf16, accumulate};
 }
 
 }  // namespace

@@ -13,22 +13,31 @@
 namespace lilliput {
 namespace {
 
-// Tokens whose permuted activations are held at a time: bounds the scratch, and keeps it inside a core's L2 for K3's widths.
-constexpr size_t kTokenChunk = 48;
+// Of wide matrices' activations fewer at a time: 48 times K3's 7168 columns stay in a second-level cache.
+constexpr size_t kWideTokens = 48;
+
+// body(t, n) for equal lots of n tokens from t on, none larger than `most`.
+template <class Body>
+void by_lots(size_t tokens, size_t most, Body&& body) {
+  const size_t lots = (tokens + most - 1) / most;
+  for (size_t k = 0; k < lots; k++) body(tokens * k / lots, tokens * (k + 1) / lots - tokens * k / lots);
+}
 
 size_t padded(size_t n) { return (n + 127) / 128 * 128; }
 
-using Order = void (*)(float*, const float*, size_t);
+using Order = void (*)(float*, size_t, const float*, size_t);
 
-// to[t] = the row of x for token t, in a kernel's order.
+// row(t), the activations of token t, in a kernel's order: [block][token][128].
 template <class Row>
 void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
   parallel_for(tokens, in, [&](size_t begin, size_t end) {
-    for (size_t t = begin; t < end; t++) order(to + t * padded(in), row(t), in);
+    for (size_t t = begin; t < end; t++) order(to + t * 128, tokens * 128, row(t), in);
   });
 }
 
-thread_local Scratch permuted, hidden, decoded;
+thread_local Scratch permuted, hidden, decoded, working;
+
+float* working_memory(size_t tokens) { return tokens > 1 ? working.get<float>(kDotScratch) : nullptr; }
 
 using profile::Kind;
 using profile::Timed;
@@ -41,21 +50,20 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w
   const Timed timed(kind_of(w));
   const DotKernels& dot = kernels().dot;
   const size_t in = w.in, rows = w.rows;
-  for (size_t t = 0; t < tokens; t += kTokenChunk) {
-    const size_t n = std::min(tokens - t, kTokenChunk);
+  by_lots(tokens, kWideTokens, [&](size_t t, size_t n) {
     float* xp = permuted.get<float>(n * padded(in));
     permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
     parallel_for((rows + 3) / 4, 4 * in * n, [&](size_t begin, size_t end) {
       const size_t first = 4 * begin, count = std::min(4 * end, rows) - first;
-      float* out = y + t * ld + first;
+      float *out = y + t * ld + first, *memory = working_memory(n);
       if (w.kind == Weights::k12)
-        dot.k12(out, ld, xp, n, w.piece, first, count, decoded.get<uint8_t>(8 * padded(in)));
+        dot.k12(out, ld, xp, n, w.piece, first, count, memory);
       else if (w.kind == Weights::bf16)
-        dot.bf16(out, ld, xp, n, w.bytes + first * in * 2, count, in);
+        dot.bf16(out, ld, xp, n, w.bytes + first * in * 2, count, in, memory);
       else
-        dot.f32(out, ld, xp, n, w.bytes + first * in * 4, count, in);
+        dot.f32(out, ld, xp, n, w.bytes + first * in * 4, count, in, memory);
     });
-  }
+  });
 }
 
 void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t row, size_t rows) {
@@ -102,16 +110,16 @@ void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w,
   const size_t c = w.in;
   parallel_for(heads, v * c * tokens, [&](size_t begin, size_t end) {
     for (size_t h = begin; h < end; h++)
-      for (size_t t = 0; t < tokens; t += kTokenChunk) {
-        const size_t some = std::min(tokens - t, kTokenChunk), row = h * (n + v) + n;
+      by_lots(tokens, kMostTokens, [&](size_t t, size_t some) {
+        const size_t row = h * (n + v) + n;
         float* xp = permuted.get<float>(some * padded(c));
-        for (size_t i = 0; i < some; i++) dot.pair_order(xp + i * padded(c), o_lat + ((t + i) * heads + h) * c, c);
-        float* out = o + (t * heads + h) * v;
+        for (size_t i = 0; i < some; i++) dot.pair_order(xp + i * 128, some * 128, o_lat + ((t + i) * heads + h) * c, c);
+        float *out = o + (t * heads + h) * v, *memory = working_memory(some);
         if (w.kind == Weights::k12)
-          dot.k12(out, heads * v, xp, some, w.piece, row, v, decoded.get<uint8_t>(8 * padded(c)));
+          dot.k12(out, heads * v, xp, some, w.piece, row, v, memory);
         else
-          dot.bf16(out, heads * v, xp, some, w.bytes + row * c * 2, v, c);
-      }
+          dot.bf16(out, heads * v, xp, some, w.bytes + row * c * 2, v, c, memory);
+      });
   });
 }
 
@@ -156,7 +164,7 @@ Mxfp4Rows part(const Mxfp4Rows& w, size_t begin, size_t end) {
 }
 
 void run(float* y, size_t ld, const float* xq, size_t tokens, const Mxfp4Rows& w) {
-  kernels().dot.mxfp4(y, ld, xq, tokens, w.packed, w.scales, w.rows, w.in);
+  kernels().dot.mxfp4(y, ld, xq, tokens, w.packed, w.scales, w.rows, w.in, working_memory(tokens));
 }
 
 // Rows are handed out by fours, so that a pair of rows never straddles two threads.
@@ -170,8 +178,7 @@ void over_rows(size_t rows, size_t work_per_row, Body&& body) {
 size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
   const Timed timed(Kind::experts);
   std::atomic<size_t> bad{0};
-  for (size_t t = 0; t < tokens; t += kTokenChunk) {
-    const size_t n = std::min(tokens - t, kTokenChunk);
+  by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
     float* xq = permuted.get<float>(n * padded(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
     over_rows(w.rows, w.in * n, [&](size_t begin, size_t end) {
@@ -179,7 +186,7 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
       if (t == 0) bad += nan_scales(mine);
       run(y + t * ld + begin, ld, xq, n, mine);
     });
-  }
+  });
   return bad;
 }
 
@@ -188,8 +195,7 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
   const Kernels& k = kernels();
   const size_t latent = e.w1.in, width = e.w1.rows;
   std::atomic<size_t> bad{0};
-  for (size_t t = 0; t < count; t += kTokenChunk) {
-    const size_t n = std::min(count - t, kTokenChunk);
+  by_lots(count, kMostTokens, [&](size_t t, size_t n) {
     float* xq = permuted.get<float>(n * padded(std::max(latent, width)));
     float* gate = hidden.get<float>(n * (2 * width + latent));
     float *up = gate + n * width, *out = up + n * width;
@@ -214,7 +220,7 @@ size_t apply_expert(float* y, const float* x, const int32_t* index, const float*
       for (size_t i = 0; i < n; i++)
         k.dot.accumulate(y + size_t(index[t + i]) * latent + begin, out + i * latent + begin, weight[t + i], end - begin);
     });
-  }
+  });
   return bad;
 }
 

@@ -328,17 +328,61 @@ inline void unzip(const F& a, const F& b, F& even, F& odd) {
 
 inline F max(F a, F b) { return select(greater(a, b), a, b); }
 
+// The compiler's prefetch never faults, so running past the end of the mapping is harmless. Far: into the second-level cache.
+inline void prefetch(const void* p, size_t ahead = 0) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead));
+}
+inline void prefetch_far(const void* p, size_t ahead = 0) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + ahead), 0, 2);
+}
+
 // Two bf16 weights of one 32-bit word, widened exactly: element 2l in the low half, 2l+1 in the high half of lane l.
 inline F even(U w) { return from_bits(shl<16>(w)); }
 inline F odd(U w) { return from_bits(w & splat_u(0xffff0000u)); }
 
-// Contract rule 7: t[l] + t[l+8], then +4, +2, +1.
+// Contract rule 7 for four at a time: t[l] + t[l+8], then +4, +2, +1; to[i] is what a[i] comes to.
+inline void reduce(float to[4], const F a[4]) {
+#if defined(LILLIPUT_ISA_AVX512)
+  const auto halves = [](F x, F y) {  // eight lanes of each
+    return _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, x.v, y.v, 0x44), _mm512_maskz_shuffle_f32x4(kAll, x.v, y.v, 0xee));
+  };
+  const __m512 x = halves(a[0], a[1]), y = halves(a[2], a[3]);
+  __m512 t = _mm512_add_ps(_mm512_maskz_shuffle_f32x4(kAll, x, y, 0x88), _mm512_maskz_shuffle_f32x4(kAll, x, y, 0xdd));
+  t = _mm512_add_ps(t, _mm512_maskz_permute_ps(kAll, t, 0x0e));
+  t = _mm512_add_ps(t, _mm512_maskz_permute_ps(kAll, t, 0x01));
+  _mm_storeu_ps(to, _mm512_maskz_extractf32x4_ps(0xf, _mm512_maskz_compress_ps(0x1111, t), 0));
+#elif defined(LILLIPUT_ISA_AVX2)
+  const auto quarters = [](F x, F y) {  // four lanes of each
+    const __m256 p = _mm256_add_ps(x.a, x.b), q = _mm256_add_ps(y.a, y.b);
+    return _mm256_add_ps(_mm256_permute2f128_ps(p, q, 0x20), _mm256_permute2f128_ps(p, q, 0x31));
+  };
+  const __m256 x = quarters(a[0], a[1]), y = quarters(a[2], a[3]);
+  __m256 t = _mm256_add_ps(_mm256_shuffle_ps(x, y, 0x44), _mm256_shuffle_ps(x, y, 0xee));  // 0 0 2 2 1 1 3 3
+  t = _mm256_add_ps(_mm256_shuffle_ps(t, t, 0x88), _mm256_shuffle_ps(t, t, 0xdd));         // 0 2 0 2 1 3 1 3
+  _mm_storeu_ps(to, _mm_unpacklo_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1)));
+#elif defined(LILLIPUT_ISA_NEON)
+  const auto pairs = [](F x, F y) {  // two lanes of each
+    const float32x4_t p = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));
+    const float32x4_t q = vaddq_f32(vaddq_f32(y.v[0], y.v[2]), vaddq_f32(y.v[1], y.v[3]));
+    return vaddq_f32(vcombine_f32(vget_low_f32(p), vget_low_f32(q)), vcombine_f32(vget_high_f32(p), vget_high_f32(q)));
+  };
+  vst1q_f32(to, vpaddq_f32(pairs(a[0], a[1]), pairs(a[2], a[3])));
+#else
+  for (int i = 0; i < 4; i++) {
+    float t[16];
+    store(t, a[i]);
+    for (int half = 8; half; half >>= 1)
+      for (int l = 0; l < half; l++) t[l] = t[l] + t[l + half];
+    to[i] = t[0];
+  }
+#endif
+}
+
 inline float reduce(F a) {
-  float t[16];
-  store(t, a);
-  for (int half = 8; half; half >>= 1)
-    for (int l = 0; l < half; l++) t[l] = t[l] + t[l + half];
-  return t[0];
+  const F four[4] = {a, a, a, a};
+  float to[4];
+  reduce(to, four);
+  return to[0];
 }
 
 }  // namespace

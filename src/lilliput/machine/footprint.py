@@ -11,7 +11,8 @@ from lilliput.model.state import JOURNAL_TOKENS, State
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 F32 = 4
-TOKEN_CHUNK = 48  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
+TOKEN_CHUNK, WIDE_CHUNK = 64, 48  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
+DOT_SCRATCH = 280_576  # sums and opened weights of a product with several tokens (kDotScratch in src/core/kernels_dot.h)
 LANES = 16
 PADDING = 128  # columns a kernel pads rows to
 BLOCK_POSITIONS = 128
@@ -93,13 +94,15 @@ def scratch_bytes(config: Config, tokens: int, threads: int) -> int:
     latent = config.moe.latent_size or config.hidden_size
     expert = config.moe.intermediate_size
     widest = max(_widths(config))
-    caller = at_once * F32 * _padded(max(widest, latent, expert) if moe else widest)  # permuted activations
+    permuted = max(min(tokens, WIDE_CHUNK) * _padded(widest), at_once * _padded(max(latent, expert)) if moe else 0)
+    caller = F32 * permuted
     caller += at_once * F32 * (2 * expert + latent) if moe else 0  # one expert's hidden layer and result
     mla = config.mla
     attend = F32 * (-(-mla.num_heads // LANES) * LANES) * (2 * mla.kv_lora_rank + mla.qk_rope_head_dim + BLOCK_POSITIONS + 2)
     each = max(attend, F32 * 64 * config.kda.head_dim)
     each += at_once * F32 * _padded(mla.kv_lora_rank)  # values are taken off the latents by every thread for itself
-    each += max(8 * _padded(widest), 2 * mla.qk_nope_head_dim * mla.kv_lora_rank)  # rows decoded from the packed form
+    each += 2 * mla.qk_nope_head_dim * mla.kv_lora_rank  # key rows decoded from the packed form
+    each += DOT_SCRATCH if tokens > 1 else 0
     return caller + threads * each
 
 
