@@ -50,16 +50,38 @@ inline void head_tile(const HeadProduct& p, size_t row, size_t head) {
     for (int b = 0; b < R; b++) store(out + a * p.pitch + b * kLanes, acc[a][b]);
 }
 
+// Terms of a sum taken at a time: what they need of `column`, kDepth x 96 heads, stays in the first-level cache.
+constexpr size_t kDepth = 64;
+
+// The positions of the next tile. Of each only kDepth latents are read and then another position's: the hardware foresees little.
+inline void prefetch_rows(const HeadProduct& p, size_t row) {
+  for (size_t a = row; a < row + kTileRows && p.step == 1; a++)
+    for (size_t i = 0; i < p.n; i += kLanes) prefetch(p.rows + a * p.row_step + i);
+}
+
 // Heads [head, padded), R registers at a time and fewer for what is left.
 template <int R>
 inline void head_product(const HeadProduct& p, size_t count, size_t head, size_t padded) {
   for (; head + R * kLanes <= padded; head += R * kLanes) {
     size_t row = 0;
-    for (; row + kTileRows <= count; row += kTileRows) head_tile<kTileRows, R>(p, row, head);
+    for (; row + kTileRows <= count; row += kTileRows) {
+      if (head == 0) prefetch_rows(p, row + kTileRows);
+      head_tile<kTileRows, R>(p, row, head);
+    }
     for (; row < count; row++) head_tile<1, R>(p, row, head);
   }
   if constexpr (R > 1)
     if (head < padded) head_product<R - 1>(p, count, head, padded);
+}
+
+inline void head_product(HeadProduct p, size_t count, size_t padded) {
+  for (size_t left = p.n; left; left -= p.n) {
+    p.n = left < kDepth ? left : kDepth;
+    head_product<kTileHeads>(p, count, 0, padded);
+    p.rows += p.n * p.step;
+    p.column += p.n * p.pitch;
+    p.onto = true;
+  }
 }
 
 inline void attend(float* o, const float* q, const float* const* blocks, size_t positions, float scale, size_t heads, size_t latent,
@@ -81,7 +103,7 @@ inline void attend(float* o, const float* q, const float* const* blocks, size_t 
 
   for (size_t b = 0; b * kBlockPositions < positions; b++) {
     const size_t left = positions - b * kBlockPositions, n = left < kBlockPositions ? left : kBlockPositions;
-    head_product<kTileHeads>({score, blocks[b], query, padded, width, 1, width, false}, n, 0, padded);
+    head_product({score, blocks[b], query, padded, width, 1, width, false}, n, padded);
     for (size_t h = 0; h < padded; h += kLanes) {
       float* const s = score + h;
       F best = splat(-kInfinity);
@@ -106,7 +128,7 @@ inline void attend(float* o, const float* q, const float* const* blocks, size_t 
       store(top + h, now);
       store(mass + h, l);
     }
-    head_product<kTileHeads>({sum, blocks[b], score, padded, 1, width, n, true}, latent, 0, padded);
+    head_product({sum, blocks[b], score, padded, 1, width, n, true}, latent, padded);
   }
 
   for (size_t h = 0; h < padded; h += kLanes) {
