@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels.h"
@@ -103,6 +104,10 @@ void kda(float* o, float* s_out, const float* s_in, const float* q, const float*
          size_t tokens, size_t heads, size_t width) {
   const Timed timed(Kind::kda);
   const size_t cells = width * width;
+  if (!tokens) {
+    if (s_out && s_out != s_in) std::memcpy(s_out, s_in, heads * cells * sizeof(float));
+    return;
+  }
   parallel_for(heads, cells * (tokens + 1), [=](size_t b, size_t e) {
     float* memory = scratch.get<float>(kda_scratch(width));
     for (size_t h = b; h < e; h++)
