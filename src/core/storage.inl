@@ -123,7 +123,10 @@ struct K12Rows : Words {
   static inline Quad padded(Quad q, uint8_t*) { return q; }  // packed with its padding
   inline const uint8_t* line(size_t q, size_t b, size_t i) const { return quad(q) + b * 4 * kK12Tile + 64 * i; }
   static inline void ahead(Quad q, size_t r, size_t b) {
-    for (size_t i = 0; i < kK12Tile; i += 64) prefetch(q + (4 * b + r) * kK12Tile + i, 3072);
+    for (size_t i = 0; i < kK12Tile; i += 64) {
+      prefetch(q + (4 * b + r) * kK12Tile + i, 3072);
+      prefetch_far(q + (4 * b + r) * kK12Tile + i, 16384);
+    }
   }
 
   // The quad's first escape in block b or after it, and the block of an escape.
@@ -189,7 +192,7 @@ struct Fp4Rows : PlainRows {
   inline const uint8_t* line(size_t quad, size_t b, size_t i) const { return w + bytes * (4 * quad + i) + 64 * b; }
   // Rows are short and follow each other, so that "ahead" is soon another row: many rows on for the second-level cache.
   static inline void ahead(const Quad& q, size_t r, size_t b) {
-    prefetch(q.packed.row[r] + 64 * b, 512);
+    prefetch(q.packed.row[r] + 64 * b, 1024);
     prefetch_far(q.packed.row[r] + 64 * b, 16384);
   }
 };
@@ -210,18 +213,17 @@ inline size_t open(float* to, const W& w, typename W::Quad place, size_t quad, s
 }
 
 // A row of an opened block, looked at like one of a storage.
-template <bool kScaled>
-struct OpenedRow {
-  const float* at;
-};
-template <>
-struct OpenedRow<true> {
-  const float* at;
-  F scale = load(at + kBlock);
-};
-template <bool kScaled>
+template <bool scaled>
 struct Opened {
-  using Block = OpenedRow<kScaled>;
+  static constexpr bool kScaled = scaled;
+  struct Plain {
+    const float* at;
+  };
+  struct Scaled {
+    const float* at;
+    F scale = load(at + kBlock);
+  };
+  using Block = std::conditional_t<scaled, Scaled, Plain>;
   template <size_t turn>
   static inline F weight(const Block& row) {
     return load(row.at + turn * kLanes);
