@@ -38,7 +38,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experts, "TOKENS", (1, 20))
     monkeypatch.setattr(group, "PEAK_SECONDS", 1e-4)
     monkeypatch.setattr(group, "BLOCK", 1 << 14)
-    monkeypatch.setattr("lilliput.bench.kernels.contest.REST", 0.0)
+    monkeypatch.setattr("lilliput.bench.kernels.contest.PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_few_tokens_go_over_all_weights_and_many_over_the_next_part() -> None:
     assert turns.first() == range(2)
     made = trunk.Trunk(TINY, SIZE, ("bf16", "k12"), Rivals())
     try:
-        weights = sum(p.weights for p in made._pieces)
+        weights = sum(p.rows * p.columns for p in made._pieces)
         assert sum(p.k12.size for p in made._pieces) >= SIZE
         runs = {(c.name, c.tokens): c for c in made.contenders}
         for kind, stored in (("bf16", 2.0), ("k12", 1.5)):
@@ -190,7 +190,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, kernel: str, when: Callable[[], bool
     ("kernels", "function"),
     [
         ("k12", "matmul_k12"),
-        ("mxfp4", "expert"),
+        ("mxfp4", "experts"),
         ("transposed", "absorb_query"),
         ("kda", "kda"),
         ("attention", "attend"),
@@ -210,6 +210,25 @@ def test_a_bit_that_differs_on_one_instruction_set_is_an_error(
     assert f"{kernels} with 1 token ({WIDE[0]}, 1 thread) differs from {kernels} with 1 token (scalar, 1 thread)" in printed.err
     assert "DIFFER" in printed.out
     assert json.loads(file.read_bytes())["digests_agree"] is False
+
+
+def test_what_follows_a_rival_waits_until_its_threads_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock of our own: another thread takes a whole processor for 0.13 seconds."""
+    clock = SimpleNamespace(now=0.0)
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    fake = SimpleNamespace(perf_counter=lambda: clock.now, process_time=lambda: min(clock.now, 0.13), sleep=sleep)
+    monkeypatch.setattr(contest, "time", fake)
+    contest.rest()
+    assert clock.now == 0.0  # no patience in these tests
+    monkeypatch.setattr(contest, "PATIENCE", 2.0)
+    contest.rest()
+    assert 0.13 < clock.now < 0.13 + 2 * contest.LOOK
+    fake.process_time = lambda: clock.now
+    contest.rest()
+    assert 2.0 < clock.now < 2.3  # one that never rests
 
 
 def test_packed_rows_that_differ_from_rows_in_place_are_an_error(monkeypatch: pytest.MonkeyPatch, alone: Rivals) -> None:

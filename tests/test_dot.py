@@ -130,6 +130,29 @@ def test_weights_at_any_alignment(offset: int) -> None:
         same_bits(got, first[0])
 
 
+@pytest.mark.parametrize("tokens", [1, 5, 53])
+@pytest.mark.parametrize("cuts", [[0, 4, 8, 70], [0, 1, 2, 7, 70], [0, 70]])
+def test_pieces_that_follow_each_other_are_one_matrix(tokens: int, cuts: list[int]) -> None:
+    rng = np.random.default_rng(tokens)
+    columns = 200
+    w, x = numbers(rng, 70, columns), numbers(rng, tokens, columns)
+    raw = plain.bf16(w)
+    rows = np.diff(cuts).tolist()
+    pieces = [raw[a:b].reshape(-1) for a, b in zip(cuts, cuts[1:], strict=False)]
+    packed = [pack(piece, n, columns) for piece, n in zip(pieces, rows, strict=True)]
+    expected = plain.dot(plain.from_bf16(raw.reshape(-1), 70, columns), x)
+
+    def run() -> tuple[Floats, Floats]:
+        out = np.full((2, tokens, 75), np.float32(7))
+        _core.matmul_bf16(out[0], x, pieces, rows, 3)
+        _core.matmul_k12(out[1], x, packed, rows, 3)
+        return out[0], out[1]
+
+    for got in everywhere(run):
+        same_bits(got[:, 3:73], expected)
+        assert (got[:, [0, 1, 2, 73, 74]] == 7).all()
+
+
 def test_a_token_does_not_see_its_neighbours() -> None:
     """Blocks of tokens, chunks of tokens and single tokens give one result; so do rows alone and together."""
     rng = np.random.default_rng(8)
@@ -326,6 +349,9 @@ Q = np.zeros((1, 4, 6), F)
     ("call", "message"),
     [
         (lambda: _core.matmul_bf16(Y, X, W[1:], 4, 0), "w: needed uint8 with 48 elements, found uint8 [47]"),
+        (lambda: _core.matmul_bf16(Y, X, [W, W], [4], 0), "rows: needed one number for each of 2 pieces, found 1"),
+        (lambda: _core.matmul_bf16(Y, X, [W[:24], W], [2, 4], 0), "y: needed at least 0 + 6 columns"),
+        (lambda: _core.matmul_bf16(Y, X, [W[:24], W[:24]], [2, 3], 0), "w: needed uint8 with 36 elements, found uint8"),
         (lambda: _core.matmul_bf16(Y, X, W, 4, 2), "y: needed at least 2 + 4 columns (row0 + rows), found float32 [2, 5]"),
         (lambda: _core.matmul_bf16(Y, X.astype(np.float64), W, 4, 0), "x: needed float32 [*, *], found float64 [2, 6]"),
         (lambda: _core.matmul_bf16(Y, X[:, ::2], W[:24], 4, 0), "x: needed a C-contiguous array"),

@@ -66,9 +66,30 @@ def test_whichever_expert_is_there_goes_next_while_there_is_room_for_results() -
     apply(experts, 2, [[12, 13, 14, 15]])
     faults.hold()
     chosen = experts.request(2, np.array([[0, 3, 7, 12]], np.int32))
-    assert chosen._next([0, 3, 7, 12], room=True) == 12  # kept; the others are held on their way
-    assert chosen._next([0, 3, 7, 12], room=False) == 0
+    assert chosen._next([0, 3, 7, 12], {}) == [12]  # kept; the others are held on their way
+    assert chosen._next([0, 3, 7, 12], {12}) == [0]
+    assert chosen._next([0, 3, 7, 12], {20, 21, 22, 23}) == [0]  # no room
     faults.release()
+    experts.abandon()
+
+
+def test_experts_that_are_there_are_applied_together_but_never_all_of_the_window() -> None:
+    experts = experts_of(window=4, expert_slots=2, policy="lfu")
+    apply(experts, 2, [[4, 5, 6, 7]])
+    kept = sorted(expert for _, expert in experts._resident)
+    assert len(kept) == 2
+    chosen = experts.request(2, np.array([[*kept, 12, 13]], np.int32))
+    for landing in chosen._landings.values():
+        while not experts.is_there(landing):
+            pass
+    assert chosen._next([*kept, 12, 13], {}) == [*kept, 12, 13]
+    assert chosen._next([*kept, 12, 13], {12}) == kept
+    experts.abandon()
+    chosen = experts.request(2, np.array([[0, 1, 2, 3]], np.int32))
+    for landing in chosen._landings.values():
+        while not experts.is_there(landing):
+            pass
+    assert chosen._next([0, 1, 2, 3], {}) == [0, 1]
     experts.abandon()
 
 

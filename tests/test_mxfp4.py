@@ -137,7 +137,7 @@ def test_an_expert(width: int, latent: int, linear_beta: float | None, chosen: l
 
     def run() -> Floats:
         y = before.copy()
-        assert _core.expert(y, x, index, weight, [p.reshape(-1) for p in parts], width, latent, 4.0, linear_beta) == 0
+        assert _core.experts(y, x, [(index, weight, [p.reshape(-1) for p in parts])], width, latent, 4.0, linear_beta) == 0
         return y
 
     (got,) = everywhere(run)
@@ -146,13 +146,41 @@ def test_an_expert(width: int, latent: int, linear_beta: float | None, chosen: l
     same_bits(got[others], before[others])
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 40, 150])
+def test_several_experts_add_up_one_after_the_other(tokens: int) -> None:
+    """Also when they do not fit one lot of tokens, and when an expert's result is made early and added later."""
+    rng = np.random.default_rng(tokens)
+    width, latent = 64, 96
+    experts = [parts_of(rng, width, latent) for _ in range(7)]
+    x, before = rng.normal(size=(tokens, latent)).astype(F), rng.normal(size=(tokens, latent)).astype(F)
+    chosen = []
+    for number, parts in enumerate(experts):
+        index = np.flatnonzero(rng.uniform(size=tokens) < (1.0 if number in {2, 5} else 0.4)).astype(np.int32)
+        chosen.append((index, rng.uniform(0, 1, len(index)).astype(F), [p.reshape(-1) for p in parts]))
+    expected = before
+    for (index, weight, _), parts in zip(chosen, experts, strict=True):
+        expected = expert_plain(expected, x, index, weight, parts, 4.0, 25.0) if len(index) else expected
+
+    def run() -> tuple[Floats, Floats]:
+        together, early = before.copy(), before.copy()
+        assert _core.experts(together, x, chosen, width, latent, 4.0, 25.0) == 0
+        for index, weight, parts in chosen:
+            values = np.empty((len(index), latent), F)
+            assert _core.expert(values, x, index, parts, width, latent, 4.0, 25.0) == 0
+            _core.accumulate(early, values, index, weight)
+        return together, early
+
+    for got in everywhere(run):
+        same_bits(got, expected)
+
+
 def test_no_bound_may_be_written_as_nan() -> None:
     rng = np.random.default_rng(4)
     parts, x = parts_of(rng, 32, 32), 30 * rng.normal(size=(2, 32)).astype(F)
     results = []
     for linear_beta in (None, float("nan"), 2.0):
         y = np.zeros((2, 32), F)
-        _core.expert(y, x, np.arange(2, dtype=np.int32), np.ones(2, F), parts, 32, 32, 4.0, linear_beta)
+        _core.experts(y, x, [(np.arange(2, dtype=np.int32), np.ones(2, F), parts)], 32, 32, 4.0, linear_beta)
         results.append(y)
     same_bits(results[0], results[1])
     assert (results[0] != results[2]).any()
@@ -167,7 +195,7 @@ def test_an_expert_saturates_at_its_bound() -> None:
     scales = np.full((32, 1), 127, np.uint8)
     y = np.zeros((1, 32), F)
     x = np.full((1, 32), F(1000))
-    _core.expert(y, x, np.zeros(1, np.int32), np.ones(1, F), [full, scales, identity, scales, full, scales], 32, 32, 4.0, 25.0)
+    _core.experts(y, x, [(np.zeros(1, np.int32), np.ones(1, F), [full, scales, identity, scales, full, scales])], 32, 32, 4.0, 25.0)
     np.testing.assert_array_equal(y, np.full((1, 32), F(100)))
 
 
@@ -177,10 +205,11 @@ def test_an_expert_counts_the_nan_scales_of_all_its_matrices() -> None:
     parts[1][3, 0] = parts[3][5, 1] = parts[3][6, 0] = parts[5][0, 0] = 255
     x, y = rng.normal(size=(50, 32)).astype(F), np.zeros((50, 32), F)
     everyone, nobody = np.arange(50, dtype=np.int32), np.zeros(0, np.int32)
-    assert _core.expert(y, x, everyone, np.ones(50, F), parts, 64, 32, 4.0, 25.0) == 4
+    assert _core.experts(y, x, [(everyone, np.ones(50, F), parts)], 64, 32, 4.0, 25.0) == 4
     same_bits(y, expert_plain(np.zeros_like(y), x, everyone, np.ones(50, F), parts, 4.0, 25.0))
     before = y.copy()
-    assert _core.expert(y, x, nobody, np.ones(0, F), parts, 64, 32, 4.0, 25.0) == 0
+    assert _core.experts(y, x, [(nobody, np.ones(0, F), parts)], 64, 32, 4.0, 25.0) == 0
+    assert _core.experts(y, x, [], 64, 32, 4.0, 25.0) == 0
     same_bits(y, before)
 
 
@@ -196,7 +225,8 @@ def wrong_expert(**change: object) -> Callable[[], object]:
         "latent": 32,
     }
     given.update(change)
-    return lambda: _core.expert(*given.values(), 4.0, None)
+    y, x, index, weight, parts, width, latent = given.values()
+    return lambda: _core.experts(y, x, [(index, weight, parts)], width, latent, 4.0, None)  # type: ignore[list-item, arg-type]
 
 
 @pytest.mark.parametrize(

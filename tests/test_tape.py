@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from lilliput.errors import ContentError, LilliputError
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
+from lilliput.weights.tape import STRETCH_SHARE
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 IDS = json.loads((TINY_A / "expected.json").read_text())["prompt_ids"]
@@ -107,9 +109,36 @@ def test_a_reader_that_was_given_time_is_never_waited_for() -> None:
         while not model.weights.disk.reader.ready(flight.ticket):
             pass
     for name in tape._ranges:
-        for _ in tape.pieces(name):
+        for _ in tape.stretches(name):
             pass
     assert (tape.stats.waits, tape.stats.pieces) == (0, len(tape._specs))
+
+
+def test_pieces_that_are_there_come_together_but_never_more_than_a_share_of_the_ring() -> None:
+    """All reads are through before the first piece is asked for. A pinned piece takes nothing of the ring."""
+    for storage in ("from disk", "half", "in memory"):
+        model = build_model(TINY_A, storage, piece_bytes=SMALL, ring_bytes=100_000)
+        tape = model.weights.tape
+        share = tape._ring.size // STRETCH_SHARE
+        for _ in range(2):
+            tape.begin(head=True, more=False)
+            longest = 1
+            for name, wanted in tape._ranges.items():
+                for flight in tape._flights:
+                    while not model.weights.disk.reader.ready(flight.ticket):
+                        pass
+                at = wanted.start
+                for stretch in tape.stretches(name):
+                    indices = range(at, at + len(stretch))
+                    held = sum(tape._spaces[i] for i in indices if i not in tape._pin_at)
+                    assert held <= share or len(stretch) == 1
+                    assert [piece.row for piece in stretch] == [tape._specs[i].row for i in indices]
+                    at, longest = at + len(stretch), max(longest, len(stretch))
+                assert at == wanted.stop
+            assert longest > 1
+        if storage == "in memory":
+            tape.begin(head=True, more=False)
+            assert all([len(stretch) for stretch in tape.stretches(name)] == [len(wanted)] for name, wanted in tape._ranges.items())
 
 
 @pytest.mark.parametrize("threads", [1, 8])
@@ -166,9 +195,9 @@ def test_an_interrupt_between_an_answer_and_the_note_of_it_leaves_all_fit_for_th
     model = build_model(TINY_A, "from disk", piece_bytes=SMALL)
     wait = model.weights.disk.wait
 
-    def interrupted(ticket: int, name: str) -> float:
+    def interrupted(ticket: int, name: Callable[[], str]) -> float:
         seconds = wait(ticket, name)
-        if name.startswith(what):
+        if name().startswith(what):
             raise KeyboardInterrupt
         return seconds
 

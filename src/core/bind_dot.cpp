@@ -1,11 +1,13 @@
 // Python's view of ops_dot.h and k12.h: checks and conversions only.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <new>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "bind_array.h"
@@ -72,10 +74,32 @@ Weights f32_rows(const In& w, size_t in) {
   return {Weights::f32, reinterpret_cast<const uint8_t*>(data), {}, w.shape(0), in};
 }
 
-void multiply(const Out& y, const Tokens& x, const Weights& w, size_t row0) {
-  const Target to = target(y, x, row0, w.rows);
+void multiply(const Out& y, const Tokens& x, const std::vector<Weights>& pieces, size_t row0) {
+  size_t rows = 0;
+  for (const Weights& w : pieces)
+    if (__builtin_add_overflow(rows, w.rows, &rows)) refuse("rows", "fewer rows", "more than the address space has");
+  const Target to = target(y, x, row0, rows);
   const nb::gil_scoped_release unlocked;
-  matmul(to.y, to.ld, x.x, x.count, w);
+  matmul(to.y, to.ld, x.x, x.count, pieces.data(), pieces.size());
+}
+
+using OneOf = Weights (*)(const In& w, size_t rows, size_t in);
+
+template <OneOf of>
+void multiply_one(const Out& y, const In& x, const In& w, size_t rows, size_t row0) {
+  const Tokens t = tokens_of(x);
+  multiply(y, t, {of(w, rows, t.in)}, row0);
+}
+
+template <OneOf of>
+void multiply_pieces(const Out& y, const In& x, const std::vector<In>& pieces, const std::vector<size_t>& rows, size_t row0) {
+  const Tokens t = tokens_of(x);
+  if (pieces.size() != rows.size())
+    refuse("rows", "one number for each of " + std::to_string(pieces.size()) + " pieces", std::to_string(rows.size()));
+  std::vector<Weights> all;
+  all.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); i++) all.push_back(of(pieces[i], rows[i], t.in));
+  multiply(y, t, all, row0);
 }
 
 void multiply_t(const Out& y, const In& x, const Weights& w, size_t row, size_t rows) {
@@ -184,26 +208,58 @@ void accumulate_values(const Out& y, const In& values, const In& index, const In
   accumulate(to, from, rows, weights, count, latent);
 }
 
-size_t expert(const Out& y, const In& x, const In& index, const std::optional<In>& weight, const std::vector<In>& parts, size_t width,
-              size_t latent, float beta, std::optional<float> linear_beta) {
+// What is the same for all experts of a layer.
+struct Shape {
+  size_t width, latent;
+  float beta, linear_beta;
+  bool bounded;
+
+  Shape(size_t width, size_t latent, float beta, std::optional<float> linear)
+      : width(width),
+        latent(latent),
+        beta(beta),
+        linear_beta(linear.value_or(0.0f)),
+        bounded(linear.has_value() && !std::isnan(linear_beta)) {
+    if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
+      refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
+  }
+};
+
+Expert expert_of(const std::vector<In>& parts, const Shape& s) {
+  if (parts.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(parts.size()));
+  return {mxfp4(parts[0], "parts[0] (w1.packed)", parts[1], "parts[1] (w1.scale)", s.width, s.latent),
+          mxfp4(parts[2], "parts[2] (w2.packed)", parts[3], "parts[3] (w2.scale)", s.latent, s.width),
+          mxfp4(parts[4], "parts[4] (w3.packed)", parts[5], "parts[5] (w3.scale)", s.width, s.latent),
+          s.beta,
+          s.linear_beta,
+          s.bounded};
+}
+
+size_t expert(const Out& y, const In& x, const In& index, const std::vector<In>& parts, size_t width, size_t latent, float beta,
+              std::optional<float> linear_beta) {
+  const Shape shape(width, latent, beta, linear_beta);
   const float* from = array<float>(x, "x", {kAny, size_t(latent)});
   const int32_t* rows = token_rows(index, x.shape(0));
   const size_t count = index.shape(0);
-  float* to = array<float>(y, "y", {weight ? size_t(x.shape(0)) : count, size_t(latent)});
-  const float* weights = weight ? array<float>(*weight, "weight", {count}) : nullptr;
-  if (parts.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(parts.size()));
-  if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
-    refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
-  const float linear = linear_beta.value_or(0.0f);
-  const bool bounded = linear_beta.has_value() && !std::isnan(linear);
-  const Expert e{mxfp4(parts[0], "parts[0] (w1.packed)", parts[1], "parts[1] (w1.scale)", width, latent),
-                 mxfp4(parts[2], "parts[2] (w2.packed)", parts[3], "parts[3] (w2.scale)", latent, width),
-                 mxfp4(parts[4], "parts[4] (w3.packed)", parts[5], "parts[5] (w3.scale)", width, latent),
-                 beta,
-                 linear,
-                 bounded};
+  float* to = array<float>(y, "y", {size_t(count), size_t(latent)});
+  const Expert e = expert_of(parts, shape);
   const nb::gil_scoped_release unlocked;
-  return apply_expert(to, from, rows, weights, count, e);
+  return apply_expert(to, from, rows, count, e);
+}
+
+size_t experts(const Out& y, const In& x, const std::vector<std::tuple<In, In, std::vector<In>>>& chosen, size_t width, size_t latent,
+               float beta, std::optional<float> linear_beta) {
+  const Shape shape(width, latent, beta, linear_beta);
+  const float* from = array<float>(x, "x", {kAny, size_t(latent)});
+  float* to = array<float>(y, "y", {size_t(x.shape(0)), size_t(latent)});
+  std::vector<Chosen> all;
+  all.reserve(chosen.size());
+  for (const auto& [index, weight, parts] : chosen) {
+    const size_t count = index.shape(0);
+    all.push_back({token_rows(index, x.shape(0)), array<float>(weight, "weight", {size_t(count)}), count, expert_of(parts, shape)});
+  }
+  const nb::gil_scoped_release unlocked;
+  return apply_experts(to, from, all.data(), all.size());
 }
 
 const uint8_t* table_of(const In& table) { return flat<uint8_t>(table, "table", 16); }
@@ -297,23 +353,17 @@ void bind_dot(nb::module_& m) {
       "matmul_f32",
       [](const Out& y, const In& x, const In& w, size_t row0) {
         const Tokens t = tokens_of(x);
-        multiply(y, t, f32_rows(w, t.in), row0);
+        multiply(y, t, {f32_rows(w, t.in)}, row0);
       },
       nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("row0") = 0, "y[:, row0:row0+rows] = x w^T; w float32 [rows, in].");
-  m.def(
-      "matmul_bf16",
-      [](const Out& y, const In& x, const In& w, size_t rows, size_t row0) {
-        const Tokens t = tokens_of(x);
-        multiply(y, t, bf16_rows(w, rows, t.in), row0);
-      },
-      nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0, "The same with w as bf16 bytes at any alignment.");
-  m.def(
-      "matmul_k12",
-      [](const Out& y, const In& x, const In& piece, size_t rows, size_t row0) {
-        const Tokens t = tokens_of(x);
-        multiply(y, t, k12_rows(piece, rows, t.in), row0);
-      },
-      nb::arg("y"), nb::arg("x"), nb::arg("piece"), nb::arg("rows"), nb::arg("row0") = 0, "The same with a K12 piece.");
+  m.def("matmul_bf16", &multiply_one<bf16_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
+        "The same with w as bf16 bytes at any alignment.");
+  m.def("matmul_bf16", &multiply_pieces<bf16_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
+        "The same with pieces that follow each other, rows[i] rows in w[i].");
+  m.def("matmul_k12", &multiply_one<k12_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
+        "The same with w as a K12 piece.");
+  m.def("matmul_k12", &multiply_pieces<k12_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
+        "The same with pieces that follow each other, rows[i] rows in w[i].");
   m.def(
       "matmul_t_f32",
       [](const Out& y, const In& x, const In& w) {
@@ -338,12 +388,15 @@ void bind_dot(nb::module_& m) {
         "o_lat [T, H, c] to o [T, H, v] through the value rows of kv_b.");
   m.def("mxfp4_matmul", &mxfp4_matmul, nb::arg("y"), nb::arg("x"), nb::arg("packed"), nb::arg("scales"), nb::arg("row0") = 0,
         "y[:, row0:row0+rows] = x w^T with MXFP4 weights; returns how many NaN scales (255, taken as 0) they hold.");
-  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("weight").none(), nb::arg("parts"), nb::arg("width"),
-        nb::arg("latent"), nb::arg("beta"), nb::arg("linear_beta").none(),
-        "y[index[j]] += weight[j] * expert(x[index[j]]), fused; returns how many NaN scales the expert holds.\n"
-        "With weight None: y[j] = expert(x[index[j]]), for `accumulate` to add later.");
+  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("parts"), nb::arg("width"), nb::arg("latent"),
+        nb::arg("beta"), nb::arg("linear_beta").none(),
+        "y[j] = expert(x[index[j]]), for `accumulate` to add later; returns how many NaN scales the expert holds.");
+  m.def("experts", &experts, nb::arg("y"), nb::arg("x"), nb::arg("chosen"), nb::arg("width"), nb::arg("latent"), nb::arg("beta"),
+        nb::arg("linear_beta").none(),
+        "y[index[j]] += weight[j] * expert(x[index[j]]), fused, for one (index, weight, parts) after the other; returns how many NaN\n"
+        "scales they hold.");
   m.def("accumulate", &accumulate_values, nb::arg("y"), nb::arg("values"), nb::arg("index"), nb::arg("weight"),
-        "y[index[j]] += weight[j] * values[j], fused: the last step of `expert`.");
+        "y[index[j]] += weight[j] * values[j], fused: the last step of `experts`.");
 }
 
 }  // namespace lilliput

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "kernels.h"
 #include "platform.h"
@@ -15,6 +16,9 @@ namespace {
 
 // Of wide matrices' activations fewer at a time: 48 times K3's 7168 columns stay in a second-level cache.
 constexpr size_t kWideTokens = 48;
+
+// With more tokens than kFewTokens panels of weights are opened, and rows are worth having together: a range has at least so many quads.
+constexpr size_t kFewTokens = 6, kPanelQuads = 16;
 
 // body(t, n) for equal lots of n tokens from t on, none larger than `most`.
 template <class Body>
@@ -35,7 +39,7 @@ void permute(float* to, size_t tokens, size_t in, Order order, Row&& row) {
   });
 }
 
-thread_local Scratch permuted, hidden, decoded, working;
+thread_local Scratch permuted, hidden, results, decoded, working;
 
 float* working_memory(size_t tokens) { return tokens > 1 ? working.get<float>(kDotScratch) : nullptr; }
 
@@ -46,23 +50,35 @@ Kind kind_of(const Weights& w) { return w.kind == Weights::k12 ? Kind::k12 : w.k
 
 }  // namespace
 
-void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w) {
-  const Timed timed(kind_of(w));
+void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* pieces, size_t count) {
+  if (!count) return;
+  const Timed timed(kind_of(*pieces));
   const DotKernels& dot = kernels().dot;
-  const size_t in = w.in, rows = w.rows;
+  const size_t in = pieces->in;
+  std::vector<size_t> row(count + 1), quad(count + 1);  // before each piece
+  for (size_t p = 0; p < count; p++) {
+    row[p + 1] = row[p] + pieces[p].rows;
+    quad[p + 1] = quad[p] + (pieces[p].rows + 3) / 4;
+  }
   by_lots(tokens, kWideTokens, [&](size_t t, size_t n) {
     float* xp = permuted.get<float>(n * padded(in));
     permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
-    parallel_for((rows + 3) / 4, 4 * in * n, [&](size_t begin, size_t end) {
-      const size_t first = 4 * begin, count = std::min(4 * end, rows) - first;
-      float *out = y + t * ld + first, *memory = working_memory(n);
-      if (w.kind == Weights::k12)
-        dot.k12(out, ld, xp, n, w.piece, first, count, memory);
-      else if (w.kind == Weights::bf16)
-        dot.bf16(out, ld, xp, n, w.bytes + first * in * 2, count, in, memory);
-      else
-        dot.f32(out, ld, xp, n, w.bytes + first * in * 4, count, in, memory);
-    });
+    const auto multiply = [&](size_t begin, size_t end) {
+      for (size_t p = 0; begin < end; p++) {
+        if (begin >= quad[p + 1]) continue;
+        const Weights& w = pieces[p];
+        const size_t first = 4 * (begin - quad[p]), last = std::min(4 * (end - quad[p]), w.rows), some = last - first;
+        float *out = y + t * ld + row[p] + first, *memory = working_memory(n);
+        if (w.kind == Weights::k12)
+          dot.k12(out, ld, xp, n, w.piece, first, some, memory);
+        else if (w.kind == Weights::bf16)
+          dot.bf16(out, ld, xp, n, w.bytes + first * in * 2, some, in, memory);
+        else
+          dot.f32(out, ld, xp, n, w.bytes + first * in * 4, some, in, memory);
+        begin = quad[p + 1];
+      }
+    };
+    parallel_for(quad[count], 4 * in * n, n > kFewTokens ? kPanelQuads : 1, multiply);
   });
 }
 
@@ -167,12 +183,6 @@ void run(float* y, size_t ld, const float* xq, size_t tokens, const Mxfp4Rows& w
   kernels().dot.mxfp4(y, ld, xq, tokens, w.packed, w.scales, w.rows, w.in, working_memory(tokens));
 }
 
-// Rows are handed out by fours, so that a pair of rows never straddles two threads.
-template <class Body>
-void over_rows(size_t rows, size_t work_per_row, Body&& body) {
-  parallel_for((rows + 3) / 4, 4 * work_per_row, [&](size_t begin, size_t end) { body(4 * begin, std::min(4 * end, rows)); });
-}
-
 }  // namespace
 
 size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
@@ -181,45 +191,115 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
   by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
     float* xq = permuted.get<float>(n * padded(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
-    over_rows(w.rows, w.in * n, [&](size_t begin, size_t end) {
-      const Mxfp4Rows mine = part(w, begin, end);
+    parallel_for((w.rows + 3) / 4, 4 * w.in * n, [&](size_t begin, size_t end) {
+      const Mxfp4Rows mine = part(w, 4 * begin, std::min(4 * end, w.rows));
       if (t == 0) bad += nan_scales(mine);
-      run(y + t * ld + begin, ld, xq, n, mine);
+      run(y + t * ld + 4 * begin, ld, xq, n, mine);
     });
   });
   return bad;
 }
 
-size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e) {
-  const Timed timed(Kind::experts);
+namespace {
+
+// Some of the tokens of one expert, `count` from `first` on, which are those from `at` on of a lot.
+struct Share {
+  const Chosen* of;
+  size_t first, count, at;
+  const float* xq;
+};
+
+// body(share, first row, row behind the last): all rows of all shares, over the threads.
+template <class Body>
+void over_rows(const std::vector<Share>& lot, size_t rows, size_t work_per_row, Body&& body) {
+  const size_t quads = (rows + 3) / 4;
+  parallel_for(lot.size() * quads, 4 * work_per_row, [&](size_t begin, size_t end) {
+    for (size_t stop; begin < end; begin = stop) {
+      const size_t share = begin / quads, before = share * quads;
+      stop = std::min(end, before + quads);
+      body(lot[share], 4 * (begin - before), std::min(4 * (stop - before), rows));
+    }
+  });
+}
+
+// values [tokens of the lot, latent]: what each expert makes of its tokens.
+size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
   const Kernels& k = kernels();
-  const size_t latent = e.w1.in, width = e.w1.rows;
+  const Expert& any = lot.front().of->expert;
+  const size_t latent = any.w1.in, width = any.w1.rows, tokens = lot.back().at + lot.back().count;
+  const size_t each = (tokens + lot.size() - 1) / lot.size();
+  float* xq = permuted.get<float>(tokens * padded(std::max(latent, width)));
+  float *gate = hidden.get<float>(tokens * 2 * width), *up = gate + tokens * width;
+  const Share* last = nullptr;  // with a token of its own: in a pass of one token all experts have the same
+  for (Share& s : lot) {
+    const int32_t* index = s.of->index + s.first;
+    const bool same = last && s.count == 1 && *index == last->of->index[last->first];
+    s.xq = same ? last->xq : xq + s.at * padded(latent);
+    if (!same)
+      permute(xq + s.at * padded(latent), s.count, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[i]) * latent; });
+    if (s.count == 1) last = &s;
+  }
   std::atomic<size_t> bad{0};
-  by_lots(count, kMostTokens, [&](size_t t, size_t n) {
-    float* xq = permuted.get<float>(n * padded(std::max(latent, width)));
-    float* gate = hidden.get<float>(n * (2 * width + latent));
-    float *up = gate + n * width, *out = up + n * width;
-    permute(xq, n, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[t + i]) * latent; });
-    over_rows(width, 2 * latent * n, [&](size_t begin, size_t end) {
-      const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
-      if (t == 0) bad += nan_scales(w1) + nan_scales(w3);
-      run(gate + begin, width, xq, n, w1);
-      run(up + begin, width, xq, n, w3);
-      for (size_t i = 0; i < n; i++) {
-        float* g = gate + i * width + begin;
-        k.math.situ(g, g, up + i * width + begin, end - begin, e.beta, e.linear_beta, e.bounded);
-      }
+  over_rows(lot, width, 2 * latent * each, [&](const Share& s, size_t begin, size_t end) {
+    const Expert& e = s.of->expert;
+    const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
+    if (s.first == 0) bad += nan_scales(w1) + nan_scales(w3);
+    float *g = gate + s.at * width + begin, *u = up + s.at * width + begin;
+    run(g, width, s.xq, s.count, w1);
+    run(u, width, s.xq, s.count, w3);
+    for (size_t i = 0; i < s.count; i++, g += width, u += width) k.math.situ(g, g, u, end - begin, e.beta, e.linear_beta, e.bounded);
+  });
+  for (Share& s : lot) s.xq = xq + s.at * padded(width);
+  parallel_for(tokens, width, [&](size_t begin, size_t end) {
+    for (const Share& s : lot)
+      for (size_t i = std::max(begin, s.at); i < std::min(end, s.at + s.count); i++)
+        k.dot.quad_order(xq + s.at * padded(width) + (i - s.at) * 128, s.count * 128, gate + i * width, width);
+  });
+  over_rows(lot, latent, width * each, [&](const Share& s, size_t begin, size_t end) {
+    const Mxfp4Rows w2 = part(s.of->expert.w2, begin, end);
+    if (s.first == 0) bad += nan_scales(w2);
+    run(values + s.at * latent + begin, latent, s.xq, s.count, w2);
+  });
+  return bad;
+}
+
+}  // namespace
+
+size_t apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts) {
+  const Timed timed(Kind::experts);
+  size_t bad = 0, tokens = 0;
+  std::vector<Share> lot;
+  const auto apply = [&] {
+    if (lot.empty()) return;
+    const size_t latent = chosen->expert.w1.in;
+    float* values = results.get<float>(tokens * latent);
+    bad += apply_lot(values, x, lot);
+    parallel_for(latent, tokens, 16, [&](size_t begin, size_t end) {
+      for (const Share& s : lot)
+        for (size_t i = 0; i < s.count; i++)
+          kernels().dot.accumulate(y + size_t(s.of->index[s.first + i]) * latent + begin, values + (s.at + i) * latent + begin,
+                                   s.of->weight[s.first + i], end - begin);
     });
-    permute(xq, n, width, k.dot.quad_order, [&](size_t i) { return gate + i * width; });
-    float* values = weight ? out : y + t * latent;
-    over_rows(latent, width * n, [&](size_t begin, size_t end) {
-      const Mxfp4Rows w2 = part(e.w2, begin, end);
-      if (t == 0) bad += nan_scales(w2);
-      run(values + begin, latent, xq, n, w2);
-      if (!weight) return;
-      for (size_t i = 0; i < n; i++)
-        k.dot.accumulate(y + size_t(index[t + i]) * latent + begin, out + i * latent + begin, weight[t + i], end - begin);
+    lot.clear();
+    tokens = 0;
+  };
+  for (size_t e = 0; e < experts; e++)
+    by_lots(chosen[e].count, kMostTokens, [&](size_t first, size_t n) {
+      if (tokens + n > kMostTokens) apply();
+      lot.push_back({chosen + e, first, n, tokens, nullptr});
+      tokens += n;
     });
+  apply();
+  return bad;
+}
+
+size_t apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e) {
+  const Timed timed(Kind::experts);
+  const Chosen all{index, nullptr, count, e};
+  size_t bad = 0;
+  by_lots(count, kMostTokens, [&](size_t first, size_t n) {
+    std::vector<Share> lot{{&all, first, n, 0, nullptr}};
+    bad += apply_lot(y + first * e.w1.in, x, lot);
   });
   return bad;
 }

@@ -16,8 +16,9 @@ struct Weights {
   size_t rows, in;
 };
 
-// y[t * ld + r] = row r . x[t], for tokens x in activations x (rule 5).
-void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights& w);
+// y[t * ld + r] = row r . x[t], for tokens x in activations x (rule 5). The rows are those of `count` pieces, end to end: one call for all
+// that are there, because the threads meet at the end of each.
+void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* pieces, size_t count);
 
 // y[t][c] = sum over d < rows of w[row + d][c] * x[t][d], x [tokens, rows], y [tokens, in] (rule 8).
 void matmul_t(float* y, const float* x, size_t tokens, const Weights& w, size_t row, size_t rows);
@@ -42,17 +43,28 @@ struct Mxfp4Rows {
 // Both return how many scales of 255 (NaN, which the kernels take as zero) the weights hold.
 size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
 
-// One expert over the `count` tokens that chose it: y[index[j]] = fma(weight[j], w2 situ(w1 x, w3 x), y[index[j]]).
-// w1, w3 [width, latent], w2 [latent, width]; index ascending.
+// w1, w3 [width, latent], w2 [latent, width].
 struct Expert {
   Mxfp4Rows w1, w2, w3;
   float beta, linear_beta;
   bool bounded;
 };
-// Without weights: y[j] = the expert's output for token index[j], y [count, latent], for `accumulate` to add when its turn has come.
-size_t apply_expert(float* y, const float* x, const int32_t* index, const float* weight, size_t count, const Expert& e);
 
-// y[index[j]] = fma(weight[j], values[j], y[index[j]]), the last step of apply_expert (rule 11).
+// An expert and the `count` tokens that chose it; index ascending.
+struct Chosen {
+  const int32_t* index;
+  const float* weight;
+  size_t count;
+  Expert expert;
+};
+
+// For one expert after the other: y[index[j]] = fma(weight[j], w2 situ(w1 x, w3 x), y[index[j]]) (rule 11); all of the same widths.
+size_t apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts);
+
+// y[j] = the expert's output for token index[j], y [count, latent], for `accumulate` to add when its turn has come.
+size_t apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e);
+
+// y[index[j]] = fma(weight[j], values[j], y[index[j]]), the last step of apply_experts.
 void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent);
 
 }  // namespace lilliput

@@ -52,8 +52,9 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 thread_local bool inside = false;
 
 // More ranges than threads, so that a thread whose core has other work does fewer of them: with a static split a pass took as long as its
-// unluckiest thread. Not so many that claiming one shows beside its work.
-constexpr size_t kRangesPerThread = 8, kWorthClaiming = 16384;
+// unluckiest thread. Not so many that claiming one shows beside its work, and none so large that the others wait long for whoever has the
+// last one.
+constexpr size_t kRangesPerThread = 8, kWorthClaiming = 16384, kLargeRange = 1 << 20;
 
 struct Job {
   void (*body)(void*, size_t, size_t);
@@ -187,13 +188,14 @@ void set_threads(size_t n, size_t least_work) {
 size_t threads() { return wanted.load(std::memory_order_relaxed); }
 size_t least_work() { return worth_splitting.load(std::memory_order_relaxed); }
 
-void detail::parallel(size_t tasks, size_t work, void (*body)(void*, size_t, size_t), void* context) {
+void detail::parallel(size_t tasks, size_t work, size_t least_tasks, void (*body)(void*, size_t, size_t), void* context) {
   if (tasks == 0) return;
   const FpuGuard plain;
   const size_t parts = threads();
   const size_t least = worth_splitting.load(std::memory_order_relaxed);
   if (parts == 1 || tasks == 1 || inside || work < least) return body(context, 0, tasks);
-  const size_t ranges = std::clamp(least ? work / kWorthClaiming : tasks, parts, parts * kRangesPerThread);
+  const size_t many = std::max(parts * kRangesPerThread, work / kLargeRange);
+  const size_t ranges = std::clamp(std::min(least ? work / kWorthClaiming : tasks, tasks / least_tasks), parts, many);
   pool().run(parts, Job{body, context, tasks, std::min(ranges, tasks)});
 }
 

@@ -15,18 +15,24 @@ size_t threads();
 size_t least_work();
 
 namespace detail {
-void parallel(size_t tasks, size_t work, void (*body)(void* context, size_t begin, size_t end), void* context);
+void parallel(size_t tasks, size_t work, size_t least_tasks, void (*body)(void* context, size_t begin, size_t end), void* context);
 }
 
 // Runs body(begin, end) over [0, tasks), in contiguous ranges that the threads claim one by one; `tasks` are independent of each other,
-// and `work_per_task` decides whether they are worth more than one thread. Every range runs under an FpuGuard. A nested call runs in place,
+// and `work_per_task` decides whether they are worth more than one thread. Ranges have at least `least_tasks` tasks, while there is one for
+// every thread. Every range runs under an FpuGuard. A nested call runs in place,
 // concurrent callers take turns. The first exception reaches the caller once every range has ended.
 template <class Body>
-void parallel_for(size_t tasks, size_t work_per_task, Body&& body) {
+void parallel_for(size_t tasks, size_t work_per_task, size_t least_tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
   detail::parallel(
-      tasks, tasks * work_per_task, [](void* c, size_t b, size_t e) { (*static_cast<Plain*>(c))(b, e); },
+      tasks, tasks * work_per_task, least_tasks, [](void* c, size_t b, size_t e) { (*static_cast<Plain*>(c))(b, e); },
       const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+template <class Body>
+void parallel_for(size_t tasks, size_t work_per_task, Body&& body) {
+  parallel_for(tasks, work_per_task, 1, body);
 }
 
 }  // namespace lilliput

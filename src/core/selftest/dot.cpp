@@ -36,22 +36,28 @@ Weights packed(const std::vector<uint8_t>& piece, size_t rows, size_t in) {
 
 Weights plain(const std::vector<uint8_t>& w, size_t rows, size_t in) { return {Weights::bf16, w.data(), {}, rows, in}; }
 
+void matmul(float* y, const float* x, size_t tokens, const Weights& w) { lilliput::matmul(y, w.rows, x, tokens, &w, 1); }
+
 void products(Report& report, size_t rows, size_t in, size_t tokens) {
   Inputs random(rows * 1000003 + in * 101 + tokens);
   const auto x = random.values(tokens * in);
   const auto w = random.weights(rows * in);
   const auto name = shape(rows, in, tokens);
   std::vector<float> y(tokens * rows), z(tokens * rows);
-  matmul(y.data(), rows, x.data(), tokens, plain(w, rows, in));
+  matmul(y.data(), x.data(), tokens, plain(w, rows, in));
   report.add("matmul_bf16", name, y);
+  const size_t some = rows / 3;
+  const Weights halves[] = {{Weights::bf16, w.data(), {}, some, in}, {Weights::bf16, w.data() + some * in * 2, {}, rows - some, in}};
+  lilliput::matmul(z.data(), rows, x.data(), tokens, halves, 2);
+  same(y, z, "matmul_bf16 in pieces " + name);
   for (const bool good_table : {true, false}) {
     const auto piece = pack(w, rows, in, good_table);
     report.add(good_table ? "k12_piece" : "k12_piece_escapes", name, piece);
-    matmul(z.data(), rows, x.data(), tokens, packed(piece, rows, in));
+    matmul(z.data(), x.data(), tokens, packed(piece, rows, in));
     same(y, z, "matmul_k12 " + name);
   }
   const auto f = random.values(rows * in);
-  matmul(y.data(), rows, x.data(), tokens, {Weights::f32, reinterpret_cast<const uint8_t*>(f.data()), {}, rows, in});
+  matmul(y.data(), x.data(), tokens, {Weights::f32, reinterpret_cast<const uint8_t*>(f.data()), {}, rows, in});
   report.add("matmul_f32", name, y);
 }
 
@@ -117,7 +123,17 @@ void expert(Report& report, size_t latent, size_t width, size_t tokens, bool bou
   std::vector<int32_t> index;
   for (size_t t = 0; t < tokens; t++) index.push_back(int32_t(2 * t + (t & 1)));
   const auto weight = random.values(tokens, 0.0f, 1.0f);
-  apply_expert(y.data(), x.data(), index.data(), weight.data(), tokens, {w1.view(), w2.view(), w3.view(), 4.0f, 25.0f, bounded});
+  const Expert e{w1.view(), w2.view(), w3.view(), 4.0f, 25.0f, bounded};
+  const Chosen chosen[] = {{index.data(), weight.data(), tokens, e}, {index.data(), weight.data() + tokens / 2, tokens / 2, e}};
+  auto twice = y, z = y;
+  apply_experts(y.data(), x.data(), chosen, 1);
+  apply_experts(twice.data(), x.data(), chosen, 2);
+  std::vector<float> values(tokens * latent);
+  for (const Chosen& c : chosen) {
+    apply_expert(values.data(), x.data(), c.index, c.count, e);
+    accumulate(z.data(), values.data(), c.index, c.weight, c.count, latent);
+  }
+  same(twice, z, "experts one by one");
   report.add(bounded ? "expert" : "expert_unbounded", shape(latent, width, tokens), y);
 }
 

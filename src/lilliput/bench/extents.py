@@ -121,14 +121,14 @@ class PureReading:
         while landing and self._experts is not None:
             self._landed(self._experts, landing.popleft())
         while self._pieces:
-            self._disk.wait(self._pieces.popleft(), "a piece")
+            self._disk.wait(self._pieces.popleft(), lambda: "a piece")
             self._ring.give_back()
         seconds, after = time.perf_counter() - start, self._disk.stats()
         return int(after["bytes_read"] - before["bytes_read"]), seconds, after["cpu_s"] - before["cpu_s"]
 
     def _piece(self, spec: PieceSpec) -> None:
         while (place := self._ring.take(self._space(spec))) is None:
-            self._disk.wait(self._pieces.popleft(), "a piece")
+            self._disk.wait(self._pieces.popleft(), lambda: "a piece")
             self._ring.give_back()
         address = self._memory.address + place
         self._pieces.append(self._disk.submit(self._files[spec.file], spec.offset, spec.nbytes, address, urgent=False))

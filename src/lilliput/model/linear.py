@@ -8,6 +8,7 @@ import numpy as np
 
 from lilliput import _core
 from lilliput.model.ops import Array
+from lilliput.weights.tape import multiply
 from lilliput.weights.weights import Weights
 
 
@@ -26,8 +27,8 @@ class Linear:
         if resident is not None:
             _core.matmul_f32(y, x, resident, 0)
         else:
-            for piece in self.weights.tape.pieces(self.name):
-                piece.multiply(x, y)
+            for stretch in self.weights.tape.stretches(self.name):
+                multiply(stretch, x, y)
         return y
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,12 @@ class Disk:
     def submit(self, file: int, offset: int, nbytes: int, address: int, *, urgent: bool) -> int:
         return self.reader.submit(file, offset, nbytes, address, urgent)
 
-    def wait(self, ticket: int, what: str) -> float:
-        """Seconds waited until `what` was there. Raises LilliputError naming it, the file, the place and the reason."""
+    def wait(self, ticket: int, what: Callable[[], str]) -> float:
+        """Seconds waited until `what()` was there. Raises LilliputError naming it, the file, the place and the reason."""
         try:
             return self.reader.wait(ticket)
         except OSError as error:
-            raise LilliputError(f"{error.filename}: reading {what} failed: {error.strerror}; check the disk and start again") from error
+            raise LilliputError(f"{error.filename}: reading {what()} failed: {error.strerror}; check the disk and start again") from error
 
     def cancel(self, ticket: int) -> None:
         """Stop reading; at return it has stopped. An interrupt between an answer and the note of it leaves nothing to stop."""

@@ -8,7 +8,7 @@ back until all lower ids are added, so that the order of arrival cannot show.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,7 @@ class Experts:
         self._view = self._memory.array()
         self._policy: Policy | None = make_policy(policy, slots, spec.layers, spec.num_experts) if slots else None
         self._planned = slots
+        self.window = window
         self._resident: dict[tuple[int, int], tuple[int, Parts]] = {}  # kept experts that are there: slot, tensors
         self._free = deque(range(slots))
         self._window = deque(range(slots, slots + window))
@@ -178,7 +179,7 @@ class Experts:
             self.stats.waits += 1
         while landing.tickets:  # a ticket leaves the list once it is answered, not by an interrupt: what is left is cancelled
             try:
-                self.stats.waited_s += self._disk.wait(landing.tickets[0], f"expert {expert} of layer {layer}")
+                self.stats.waited_s += self._disk.wait(landing.tickets[0], lambda: f"expert {expert} of layer {layer}")
             except LilliputError:
                 landing.tickets.pop(0)
                 raise
@@ -217,39 +218,55 @@ class Chosen:
         experts, spec = self._experts, self._experts.spec
         y = np.zeros_like(x)
         early: dict[int, tuple[Array, Ids, Array]] = {}  # results whose turn has not come
-        todo = deque(self._order)
-        left = list(self._order)
+        left = deque(self._order)
         while left:
-            expert = self._next(left, room=len(early) < HELD_RESULTS)
-            left.remove(expert)
-            places = np.nonzero(self._ids == expert)
-            rows, chosen = places[0].astype(np.int32), np.ascontiguousarray(weights[places])
-            parts = self._parts(expert)
-            if expert == todo[0]:
-                experts.nan_scales += _core.expert(y, x, rows, chosen, parts, spec.width, spec.latent, beta, linear_beta)
-                todo.popleft()
+            batch = self._next(left, early)
+            if batch[0] == left[0]:
+                chosen = [(*self._tokens(expert, weights), self._parts(expert)) for expert in batch]
+                experts.nan_scales += _core.experts(y, x, chosen, spec.width, spec.latent, beta, linear_beta)
+                for expert in batch:
+                    self._done(left.popleft())
             else:
+                (expert,) = batch
+                rows, share = self._tokens(expert, weights)
                 values = np.empty((len(rows), spec.latent), np.float32)
-                experts.nan_scales += _core.expert(values, x, rows, None, parts, spec.width, spec.latent, beta, linear_beta)
-                early[expert] = (values, rows, chosen)
+                experts.nan_scales += _core.expert(values, x, rows, self._parts(expert), spec.width, spec.latent, beta, linear_beta)
+                early[expert] = (values, rows, share)
                 experts.stats.early += 1
-            self._done(expert)
-            while todo and todo[0] in early:
-                _core.accumulate(y, *early.pop(todo.popleft()))
+                self._done(expert)
+            while left and left[0] in early:
+                _core.accumulate(y, *early.pop(left.popleft()))
         _core.finish(y)
         return y
 
-    def _next(self, left: list[int], *, room: bool) -> int:
-        """The lowest expert that is there; the lowest of all when none is, or when no more results can be held back."""
-        if room:
-            for expert in left:
-                landing = self._landings.get(expert)
-                if landing is None:
-                    if expert not in self._waiting:
-                        return expert
-                elif self._experts.is_there(landing):
-                    return expert
-        return left[0]
+    def _tokens(self, expert: int, weights: Array) -> tuple[Ids, Array]:
+        """The tokens that chose an expert, and with which weights."""
+        places = np.nonzero(self._ids == expert)
+        return places[0].astype(np.int32), np.ascontiguousarray(weights[places])
+
+    def _next(self, left: Sequence[int], early: Collection[int]) -> list[int]:
+        """What to apply now, of those that are `left` and not `early`: the lowest and all behind it that are there; or, where the lowest
+        is not, another one that is, whose result can be held back; or else the lowest alone, to wait for.
+
+        No more than half the window at once: while the arithmetic holds all of it, nothing can be read.
+        """
+        batch: list[int] = []
+        window = 0
+        for expert in left:
+            if expert in early or not self._is_there(expert):
+                break
+            if expert in self._landings and expert not in self._admitted:
+                window += 1
+                if batch and window > self._experts.window // 2:
+                    break
+            batch.append(expert)
+        if not batch and len(early) < HELD_RESULTS:
+            batch = [next((expert for expert in left if expert not in early and self._is_there(expert)), left[0])]
+        return batch or [left[0]]
+
+    def _is_there(self, expert: int) -> bool:
+        landing = self._landings.get(expert)
+        return expert not in self._waiting if landing is None else self._experts.is_there(landing)
 
     def _parts(self, expert: int) -> Parts:
         landing = self._landings.get(expert)

@@ -2,8 +2,8 @@
 
 Pinned pieces stay in memory after their first reading; all others stream through a ring. Because the tape needs no knowledge of
 the tokens, the reader runs ahead of the arithmetic as far as the ring allows: through layers, and across the border between two
-passes. A caller asks for the matrices in the tape's order and multiplies with each piece as it comes by; where a piece came from
-cannot be told.
+passes. A caller asks for the matrices in the tape's order and multiplies with the pieces as they come by, with as many at once as
+are there; where a piece came from cannot be told.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from lilliput.weights.ring import Ring
 Array = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
+STRETCH_SHARE = 4  # of the ring's memory, at most one in so many bytes is multiplied with at once
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -37,10 +39,14 @@ class Piece:
     kind: str  # "bf16" or "k12"
     data: Bytes
 
-    def multiply(self, x: Array, y: Array) -> None:
-        """y[:, row : row + rows] = x Wᵀ for x [T, columns], y [T, all rows]."""
-        multiply = _core.matmul_bf16 if self.kind == "bf16" else _core.matmul_k12
-        multiply(y, x, self.data, self.rows, self.row)
+
+Stretch = Sequence[Piece]  # that follow each other in one matrix, at least one
+
+
+def multiply(stretch: Stretch, x: Array, y: Array) -> None:
+    """y[:, rows of the stretch] = x Wᵀ for x [T, columns], y [T, all rows]."""
+    product = _core.matmul_bf16 if stretch[0].kind == "bf16" else _core.matmul_k12
+    product(y, x, [piece.data for piece in stretch], [piece.rows for piece in stretch], stretch[0].row)
 
 
 @dataclass(slots=True)
@@ -133,26 +139,27 @@ class Tape:
         self.stats.pass_bytes = 0
         self._request_ahead()
 
-    def pieces(self, name: str) -> Iterator[Piece]:
-        """The pieces of the next matrix. A piece is valid until the one after it is asked for."""
+    def stretches(self, name: str) -> Iterator[Stretch]:
+        """The pieces of the next matrix, all that are there at a time. A stretch is valid until the one behind it is asked for."""
         wanted = self._ranges[name]
         if self._playing != wanted.start or self._stop < wanted.stop:
             at = self._specs[self._playing].name if self._playing < self._stop else "its end"
             raise AssertionError(f"the tape is at {at}, not at {name}")
-        for index in wanted:
-            flight, piece = self._take(index)
-            yield piece  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
-            self._playing = index + 1
-            if flight is not None and not flight.pinned:
+        while self._playing < wanted.stop:
+            stretch, regions = self._take(range(self._playing, wanted.stop))
+            yield stretch  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
+            self._playing += len(stretch)
+            for _ in range(regions):
                 self._ring.give_back()
             self._request_ahead()
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Piece]:
         """The next matrix, which is a single piece, valid until the block is left."""
-        pieces = self.pieces(name)
-        yield next(pieces)
-        for _ in pieces:
+        stretches = self.stretches(name)
+        (piece,) = next(stretches)
+        yield piece
+        for _ in stretches:
             raise AssertionError(f"{name} is held whole, so it must be one piece")
 
     def close(self) -> None:
@@ -160,10 +167,33 @@ class Tape:
         self._drop_flights()
         self._loaded.clear()
 
-    def _take(self, index: int) -> tuple[_Flight | None, Piece]:
-        self.stats.pieces += 1
-        if index in self._loaded:
-            return None, self._loaded[index]
+    def _take(self, indices: range) -> tuple[list[Piece], int]:
+        """The first of the pieces and those behind it that are there already, and how many regions of the ring they hold.
+
+        No more than a share of the ring: while the arithmetic holds all of it, nothing can be read.
+        """
+        stretch: list[Piece] = []
+        regions = held = 0
+        for index in indices:
+            piece = self._loaded.get(index)
+            if piece is None:
+                if stretch and not self._is_there(index, held):
+                    break
+                flight, piece = self._land(index)
+                if not flight.pinned:
+                    regions += 1
+                    held += self._spaces[index]
+            stretch.append(piece)
+        self.stats.pieces += len(stretch)
+        return stretch, regions
+
+    def _is_there(self, index: int, held: int) -> bool:
+        """Whether a further piece can be had at once, beside `held` bytes of the ring."""
+        if not self._flights or not self._disk.reader.ready(self._flights[0].ticket):
+            return False
+        return self._flights[0].pinned or held + self._spaces[index] <= self._ring.size // STRETCH_SHARE
+
+    def _land(self, index: int) -> tuple[_Flight, Piece]:
         if not self._flights:
             self._request_ahead()
         flight = self._flights[0]
@@ -173,7 +203,7 @@ class Tape:
             self.stats.waits += 1
         self.stats.requested_ahead += flight.ahead
         try:
-            self.stats.waited_s += self._disk.wait(flight.ticket, self._describe(spec))
+            self.stats.waited_s += self._disk.wait(flight.ticket, lambda: self._describe(spec))
         except LilliputError:
             self._flights.popleft()  # the ticket is gone; after an interrupt it is not, and the flight is dropped later
             raise

@@ -17,7 +17,7 @@ from statistics import median
 from lilliput import _bench, _core
 from lilliput.bench.kernels.rivals import Rivals
 
-REST = 0.005  # seconds after a rival: its threads spin on for a while
+LOOK, BUSY, PATIENCE = 0.02, 0.1, 2.0  # seconds between two looks, the share of them that is too busy, seconds until we give up
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,17 @@ def timed(run: Callable[[], Work], threads: int) -> Sample:
     return Sample(time.thread_time() - thread if threads == 1 else wall, work, granted)
 
 
+def rest() -> None:
+    """Until the process's threads have come to rest: those of numpy's BLAS spin for a tenth of a second after their work, and what runs
+    meanwhile has a processor less."""
+    give_up = time.perf_counter() + PATIENCE
+    while (before := time.perf_counter()) < give_up:
+        used = time.process_time()
+        time.sleep(LOOK)
+        if time.process_time() - used < BUSY * (time.perf_counter() - before):
+            return
+
+
 def _named(key: Key) -> str:
     threads = "1 thread" if key.threads == 1 else f"{key.threads} threads"
     return f"{key.name} with {key.tokens} token{'s' * (key.tokens != 1)} ({key.isa}, {threads})"
@@ -155,7 +166,7 @@ class Contest:
             for key, contender in self._all(group, contenders):
                 self.results.samples.setdefault(key, {})[number] = timed(contender.run, key.threads)
                 if contender.is_rival:
-                    time.sleep(REST)
+                    rest()
             tick()
 
     def _all(self, group: str, contenders: Sequence[Contender]) -> Iterator[tuple[Key, Contender]]:

@@ -13,6 +13,7 @@ from lilliput.model.layout import layout
 from lilliput.weights.layout import ExpertSpec
 
 TOKENS = (1, 4, 16, 64, 512)
+AT_ONCE = 4  # experts of a layer that are there: half a window
 
 
 class Experts(Group):
@@ -48,17 +49,16 @@ class Experts(Group):
         spec, parts = self._spec, self._parts
         x, y = values((tokens, spec.latent)), np.zeros((tokens, spec.latent), np.float32)
         rows, weight = np.arange(tokens, dtype=np.int32), np.full(tokens, 1 / 16, np.float32)
-        turns = Cycle(len(parts), tokens)
+        batches = [[(rows, weight, p) for p in parts[i : i + AT_ONCE]] for i in range(0, len(parts), AT_ONCE)]
+        turns = Cycle(len(batches), tokens)
         beta, linear = self.config.situ_beta, self.config.situ_linear_beta
 
-        def apply(i: int) -> None:
-            _core.expert(y, x, rows, weight, parts[i], spec.width, spec.latent, beta, linear)
+        def apply(i: int) -> int:
+            _core.experts(y, x, batches[i], spec.width, spec.latent, beta, linear)
+            return len(batches[i])
 
         def run() -> Work:
-            count = 0
-            for i in turns.take():
-                apply(i)
-                count += 1
+            count = sum(apply(i) for i in turns.take())
             return Work(count * spec.parameters * tokens, count * spec.nbytes, count * spec.nbytes)
 
         def digest() -> int:

@@ -1,8 +1,8 @@
-"""Rows of the trunk, in place and packed."""
+"""Rows of the trunk, in place and packed, a stretch of the tape at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle as over_and_over
 
@@ -20,6 +20,7 @@ from lilliput.weights.tape import padded
 
 TOKENS = (1, 4, 64, 512)
 PIECE_ALIGNMENT = 64
+STRETCH = 8  # pieces multiplied with at once: the quarter of a ring of 128 MB
 
 
 def trunk_matrices(config: Config) -> list[TensorSpec]:
@@ -37,9 +38,34 @@ class Piece:
     bf16: U8
     k12: U8
 
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Pieces of one matrix in one storage."""
+
+    row: int
+    columns: int
+    rows: list[int]
+    data: list[U8]
+
+    @staticmethod
+    def of(kind: str, pieces: Sequence[Piece]) -> Stretch:
+        return Stretch(pieces[0].row, pieces[0].columns, [p.rows for p in pieces], [getattr(p, kind) for p in pieces])
+
     @property
     def weights(self) -> int:
-        return self.rows * self.columns
+        return sum(self.rows) * self.columns
+
+
+def _stretches(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Pieces that follow each other, `STRETCH` at most."""
+    found: list[list[Piece]] = []
+    for piece in pieces:
+        last = found[-1][-1] if found else None
+        if last is None or piece.row != last.row + last.rows or len(found[-1]) == STRETCH:
+            found.append([])
+        found[-1].append(piece)
+    return found
 
 
 class Trunk(Group):
@@ -95,25 +121,25 @@ class Trunk(Group):
         return pieces
 
     def _contender(self, kind: str, multiply: Callable[..., None], stored: float, tokens: int) -> Contender:
-        pieces = self._pieces
-        x = {columns: values((tokens, columns)) for columns in {p.columns for p in pieces}}
+        stretches = [Stretch.of(kind, pieces) for pieces in _stretches(self._pieces)]
+        x = {columns: values((tokens, columns)) for columns in {s.columns for s in stretches}}
         y = np.empty((tokens, self._ld), np.float32)
-        turns = Cycle(len(pieces), tokens)
+        turns = Cycle(len(stretches), tokens)
 
         def run() -> Work:
             weights = 0
             for i in turns.take():
-                p = pieces[i]
-                multiply(y, x[p.columns], getattr(p, kind), p.rows, p.row)
-                weights += p.weights
+                s = stretches[i]
+                multiply(y, x[s.columns], s.data, s.rows, s.row)
+                weights += s.weights
             return Work(weights * tokens, 2.0 * weights, stored * weights)
 
         def digest() -> int:
             each = []
             for i in turns.first():
-                p = pieces[i]
-                multiply(y, x[p.columns], getattr(p, kind), p.rows, p.row)
-                each.append(checksum(y[:, p.row : p.row + p.rows]))
+                s = stretches[i]
+                multiply(y, x[s.columns], s.data, s.rows, s.row)
+                each.append(checksum(y[:, s.row : s.row + sum(s.rows)]))
             return checksum(np.array(each, np.uint64))
 
         return Contender(kind, tokens, run, digest, outputs="rows")
