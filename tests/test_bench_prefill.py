@@ -65,7 +65,7 @@ def test_every_length_is_one_pass_with_its_speed_memory_and_split(engine: Engine
         assert calls["kv_b"] == 2 * (layers - kda)
         assert calls["router"] == moe
         assert calls["mixing"] == 2 * layers  # all but the very first, and one at the end
-        assert calls["experts"] >= moe * config.moe.top_k
+        assert calls["experts"] >= moe  # those that are there go together
         assert calls["bf16"] >= len(list(engine.source.layout.tape())) - (layers - kda)
     assert report["passes"][2]["bytes_per_token"] > 0.5 * report["passes"][2]["planned_bytes_per_token"]
 

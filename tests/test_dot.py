@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from itertools import pairwise
 
 import contract_dot as plain
 import numpy as np
@@ -138,7 +139,7 @@ def test_pieces_that_follow_each_other_are_one_matrix(tokens: int, cuts: list[in
     w, x = numbers(rng, 70, columns), numbers(rng, tokens, columns)
     raw = plain.bf16(w)
     rows = np.diff(cuts).tolist()
-    pieces = [raw[a:b].reshape(-1) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [raw[a:b].reshape(-1) for a, b in pairwise(cuts)]
     packed = [pack(piece, n, columns) for piece, n in zip(pieces, rows, strict=True)]
     expected = plain.dot(plain.from_bf16(raw.reshape(-1), 70, columns), x)
 

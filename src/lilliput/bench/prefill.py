@@ -1,7 +1,8 @@
 """Passes over many tokens at once: tokens per second beside the machine's peak, where the time goes, and memory beside the plan.
 
 For each length: one pass under `tracemalloc`, which counts arrays and loads what stays in memory, then rounds over all lengths in turn,
-each with a measurement of the peak. Every pass begins an empty sequence of other ids and asks for the logits of its last token.
+each with a measurement of the peak. Every pass begins an empty sequence of other ids, whose state is in memory as that of a longer one
+would be, and asks for the logits of its last token.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from lilliput.machine.memory import format_size, tightest
 from lilliput.machine.plan import Budget
 from lilliput.model.config import Config, read_config
 from lilliput.model.layout import layout
-from lilliput.model.state import State
+from lilliput.model.state import KdaState, State
 from lilliput.weights.layout import HEAD
 
 TARGET_THREADS = 2  # of the released model's seconds per token
@@ -164,7 +165,7 @@ def measure_prefill(
             progress(done, steps)
 
     try:
-        _play(engine, State(engine.config), _ids(engine, 1, 0))  # what is made once, by whatever pass comes first
+        _play(engine, _begun(engine), _ids(engine, 1, 0))  # what is made once, by whatever pass comes first
         for length in found.lengths:
             length.memory = _peak_bytes(engine, length.tokens)
             tick()
@@ -173,13 +174,15 @@ def measure_prefill(
             for length in found.lengths:
                 length.peaks.append(timed(lambda: Work(_bench.peak(_core.isa(), rounds)), _core.threads()))
                 before = length.split.wall
+                state, ids = _begun(engine), _ids(engine, length.tokens, number + 1)
                 with length.split.counting(engine):
-                    _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))
+                    _play(engine, state, ids)
                 length.seconds.append(length.split.wall - before)
                 if busy is not None:
+                    state = _begun(engine)
                     with busy.working():
                         start = time.perf_counter()
-                        _play(engine, State(engine.config), _ids(engine, length.tokens, number + 1))
+                        _play(engine, state, ids)
                         length.crowded.append(time.perf_counter() - start)
                 tick()
     except LilliputError:
@@ -204,13 +207,25 @@ def _play(engine: Engine, state: State, ids: Sequence[int]) -> None:
         pass
 
 
+def _begun(engine: Engine) -> State:
+    """An empty state, all of whose memory has been touched: the pages of a new one are made as the first pass comes to them."""
+    state = State(engine.config)
+    for layer in state.layers:
+        if isinstance(layer, KdaState):
+            layer.s.fill(0)
+    return state
+
+
 def _peak_bytes(engine: Engine, tokens: int) -> int:
-    """The most bytes of arrays that a pass has alive at once."""
-    state, ids = State(engine.config), _ids(engine, tokens, 0)
+    """The most bytes of arrays that a pass has alive at once, beside the state it begins with."""
+    ids = _ids(engine, tokens, 0)
     gc.collect()
     tracemalloc.start()
     try:
+        state = _begun(engine)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
         _play(engine, state, ids)
-        return tracemalloc.get_traced_memory()[1]
+        return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

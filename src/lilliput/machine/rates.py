@@ -116,7 +116,7 @@ def _experts() -> float:
     return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, WIDTH, LATENT, 4.0, 25.0))
 
 
-def _best_seconds(run: Callable[[], None], clock: Clock = time.perf_counter) -> float:
+def _best_seconds(run: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Of at least three runs: other processes only make it longer, and what is found is kept for weeks."""
     run()
     times: list[float] = []

@@ -224,7 +224,7 @@ class Chosen:
             if batch[0] == left[0]:
                 chosen = [(*self._tokens(expert, weights), self._parts(expert)) for expert in batch]
                 experts.nan_scales += _core.experts(y, x, chosen, spec.width, spec.latent, beta, linear_beta)
-                for expert in batch:
+                for _ in batch:
                     self._done(left.popleft())
             else:
                 (expert,) = batch
