@@ -10,10 +10,10 @@
 // Lanes never mix before, so they are walked a register's worth at a time; neither that nor the blocking shows in the bits.
 //
 // Tried, and not worth it: panels of 4 quads x 2 blocks, 3 x 3, 4 x 3 or 1 x 8 (more traffic of sums, or of activations, than of 2 x 4, or
-// more than the first-level cache holds), 96 tokens at once (their activations leave the second-level cache), asking for the next tile's
-// activations or sums in the first-level cache (as slow to come, only earlier), blocks of activations at odd distances (four of them
-// share too few sets of the first-level cache only on paper), strips of twice or four times as many rows, opening a panel between the
-// products of its first tile.
+// more than the first-level cache holds; 2 x 3 is as good), 96 or 128 tokens at once, asking for the next tile's activations or sums in
+// the first-level cache (as slow to come, only earlier), or for the weights that are opened next, blocks of activations at odd distances
+// (that four of them share sets of the first-level cache does not show), strips of twice or four times as many rows, opening a panel
+// between the products of its first tile, huge pages for sums and activations.
 #pragma once
 
 #include "few.inl"
