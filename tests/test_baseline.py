@@ -25,7 +25,8 @@ def objects(target: str) -> list[Path]:
     for tool in ("objdump", "nm"):
         if shutil.which(tool) is None:
             missing(f"{tool} (binutils) is not here")
-    builds = [d for d in ROOT.glob(f"build/*/CMakeFiles/{target}.dir") if "sanitize" not in str(d) and "aarch64" not in str(d)]
+    folders = [d for d in ROOT.glob(f"build/*/CMakeFiles/{target}.dir") if "sanitize" not in str(d) and "aarch64" not in str(d)]
+    builds = [d for d in folders if any(d.rglob("*.o"))]  # a build that was broken off has none
     if not builds:
         missing("the core was not built in build/ (`pip install -e .` does)")
     newest = max(builds, key=lambda d: max(f.stat().st_mtime for f in d.rglob("*.o")))

@@ -49,7 +49,7 @@ void quad_order(float* to, size_t step, const float* x, size_t n) {
 
 template <class W>
 inline void dot(float* y, size_t ld, const float* x, size_t tokens, const W& w, size_t row, size_t rows, size_t in, float* scratch) {
-  if (tokens <= kFew)
+  if (tokens <= kFewTokens)
     dot_few(y, ld, x, tokens, w, row, rows, in);
   else
     dot_panels(y, ld, x, tokens, w, row, rows, in, scratch);

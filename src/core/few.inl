@@ -2,7 +2,7 @@
 // multiply-adds and leaves the memory idle, four keep it busy.
 //
 // Lanes are walked a machine register at a time, like in panel.inl: only that part of a block is opened, and its four to eight words,
-// the sums of kFew tokens and the tables of the format fit the registers of AVX2.
+// the sums of kFewTokens tokens and the tables of the format fit the registers of AVX2.
 //
 // Tried, and not worth it: prefetches marked non-temporal (0.6 of the speed of memory), two or four MXFP4 rows as parallel streams (its
 // rows are short, one after the other is one long stream), turns of several rows side by side (the processor does that), opening into the
@@ -14,8 +14,6 @@
 
 namespace lilliput {
 namespace {
-
-constexpr size_t kFew = 6;
 
 // Parts side by side: one token alone would be a single chain.
 template <size_t T>
@@ -119,7 +117,7 @@ void dot_some(float* y, size_t ld, const float* x, const W& w, size_t row, size_
   }
 }
 
-template <class W, size_t T = kFew>
+template <class W, size_t T = kFewTokens>
 inline void dot_few(float* y, size_t ld, const float* x, size_t tokens, const W& w, size_t row, size_t rows, size_t in) {
   if (tokens == T)
     dot_some<T>(y, ld, x, w, row, rows, in);

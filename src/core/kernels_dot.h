@@ -10,7 +10,8 @@ namespace lilliput {
 
 // Names: x activations, y results, w weights. Rows of y lie `ld` floats apart, one row per token; `rows` results go to each.
 // xp, xq: the activations in pair or quad order, [block of 128 columns][token][128], zero-padded. Weights may have any alignment.
-constexpr size_t kMostTokens = 64;
+// At most kMostTokens at a time; up to kFewTokens meet the weights in registers (few.inl), more of them opened panels (panel.inl).
+constexpr size_t kMostTokens = 64, kFewTokens = 6;
 
 // scratch: this many floats at a 64-byte boundary, where there is more than one token. Sums of a strip of rows, and a panel of opened
 // weights (panel.inl).

@@ -14,11 +14,8 @@
 namespace lilliput {
 namespace {
 
-// Of wide matrices' activations fewer at a time: 48 times K3's 7168 columns stay in a second-level cache.
-constexpr size_t kWideTokens = 48;
-
-// With more tokens than kFewTokens panels of weights are opened, and rows are worth having together: a range has at least so many quads.
-constexpr size_t kFewTokens = 6, kPanelQuads = 16;
+// A range of rows has at least so many quads where panels of them are opened: they have their activations fetched together.
+constexpr size_t kPanelRange = 16;
 
 // body(t, n) for equal lots of n tokens from t on, none larger than `most`.
 template <class Body>
@@ -60,7 +57,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* p
     row[p + 1] = row[p] + pieces[p].rows;
     quad[p + 1] = quad[p] + (pieces[p].rows + 3) / 4;
   }
-  by_lots(tokens, kWideTokens, [&](size_t t, size_t n) {
+  by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
     float* xp = permuted.get<float>(n * padded(in));
     permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
     const auto multiply = [&](size_t begin, size_t end) {
@@ -78,7 +75,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* p
         begin = quad[p + 1];
       }
     };
-    parallel_for(quad[count], 4 * in * n, n > kFewTokens ? kPanelQuads : 1, multiply);
+    parallel_for(quad[count], 4 * in * n, n > kFewTokens ? kPanelRange : 1, multiply);
   });
 }
 

@@ -11,7 +11,7 @@ from lilliput.model.state import JOURNAL_TOKENS, State
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 F32 = 4
-TOKEN_CHUNK, WIDE_CHUNK = 64, 48  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
+TOKEN_CHUNK = 64  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
 DOT_SCRATCH = 280_576  # sums and opened weights of a product with several tokens (kDotScratch in src/core/kernels_dot.h)
 LANES = 16
 PADDING = 128  # columns a kernel pads rows to
@@ -94,9 +94,9 @@ def scratch_bytes(config: Config, tokens: int, threads: int) -> int:
     latent = config.moe.latent_size or config.hidden_size
     expert = config.moe.intermediate_size
     widest = max(_widths(config))
-    permuted = max(min(tokens, WIDE_CHUNK) * _padded(widest), at_once * _padded(max(latent, expert)) if moe else 0)
-    caller = F32 * permuted
-    caller += at_once * F32 * (2 * expert + latent) if moe else 0  # one expert's hidden layer and result
+    lot = min(tokens * config.moe.top_k, TOKEN_CHUNK) if moe else 0  # tokens of several experts that are applied together
+    caller = F32 * max(at_once * _padded(widest), lot * _padded(max(latent, expert)))  # permuted activations
+    caller += F32 * lot * (2 * expert + latent)  # the experts' hidden layers and results
     mla = config.mla
     attend = F32 * (-(-mla.num_heads // LANES) * LANES) * (2 * mla.kv_lora_rank + mla.qk_rope_head_dim + BLOCK_POSITIONS + 2)
     each = max(attend, F32 * 64 * config.kda.head_dim)
