@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lilliput
 from lilliput.cli.main import VERBS, run
 from lilliput.engine.engine import Engine
 from lilliput.text.bytelevel import byte_level_files
@@ -248,6 +250,13 @@ def test_help_and_version_of_everything(capsys: pytest.CaptureFixture[str]) -> N
         assert run([verb, "--help"]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in VERBS)
+
+
+def test_only_verbs_that_exist_are_recommended() -> None:
+    package = Path(lilliput.__file__).parent
+    texts = [file.read_text() for file in package.rglob("*.py")] + [file.read_text() for file in package.rglob("*.md")]
+    named = {verb for text in texts for verb in re.findall(r"`lilliput ([a-z]+)", text)}
+    assert {"pack", "generate"} <= named <= set(VERBS)
 
 
 def test_windows_is_refused_in_one_sentence_that_names_wsl2() -> None:
