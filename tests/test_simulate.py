@@ -171,7 +171,6 @@ def test_the_verb_defaults_to_the_released_model(recorded: str, capsys: pytest.C
     ("arguments", "message"),
     [
         (["--sizes", "8"], "--sizes: needed a number and a unit"),
-        (["--sizes", "8GB,"], "--sizes: needed a number and a unit"),
         (["--expert-size", "-1MB"], "--expert-size: needed"),
         (["--expert-size", ""], "--expert-size: needed"),
         ([], "needed a multiple of top_k = 16 pairs, found 8"),

@@ -45,7 +45,7 @@ def simulate(
     knows the future would get: no policy can do better.
     """
     options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
-    asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
+    asked = options.sizes(sizes, "--sizes")
     expert_bytes = parse_size(expert_size, "--expert-size") if expert_size is not None else EXPERT_BYTES
     pyplot = load_pyplot() if plot_file else None
     recorded = read_trace(trace, top_k)
