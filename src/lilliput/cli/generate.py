@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -167,12 +166,14 @@ class Run:
                     self.terminal.detail(f"{len(self.tokens)}: {self.costs[-1]}")
         except (KeyboardInterrupt, Terminated, OSError) as end:
             interrupt: BaseException | None = end
+        except BaseException:
+            self.terminal.begin_line()  # for what is said about it
+            raise
         else:
             interrupt = None
         try:
             if self._to_stdout and (self.tokens or self.engine.tokenizer is None):
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+                self.terminal.end_text()
         except OSError as error:
             interrupt = interrupt or error
         return interrupt
@@ -185,10 +186,9 @@ class Run:
         if not self._to_stdout:
             return
         if self.engine.tokenizer is None:
-            sys.stdout.write(("," if len(self.tokens) > 1 else "") + str(token.id))
+            self.terminal.text(("," if len(self.tokens) > 1 else "") + str(token.id))
         else:
-            sys.stdout.write(token.text)
-        sys.stdout.flush()
+            self.terminal.text(token.text)
 
     def report(self, model: str, prompt_ids: list[int], sampling: Sampling, open_seconds: float) -> dict[str, Any]:
         return {
