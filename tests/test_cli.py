@@ -21,7 +21,10 @@ from lilliput.cli.main import VERBS, run
 from lilliput.cli.main import lilliput as lilliput_command
 from lilliput.cli.options import Ids
 from lilliput.engine.engine import Engine
+from lilliput.engine.source import Source
 from lilliput.text.bytelevel import byte_level_files
+from lilliput.trace import HEADER
+from lilliput.weights.experts import slot_bytes
 
 ORACLES = Path(__file__).parent / "oracle"
 TINY_A = str(ORACLES / "tiny-a")
@@ -149,14 +152,26 @@ def test_a_session_file_continues_a_text(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["generate", TINY_A, "--session", session, "-n", "4", "-q"]) == 2
 
 
-def test_a_trace_of_experts_is_what_the_router_chose(tmp_path: Path) -> None:
+def test_a_trace_of_experts_is_what_the_router_chose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = str(tmp_path / "t.bin")
     assert run(["generate", TINY_A, "--ids", text_of(EXPECTED["tiny-a"]["prompt_ids"]), "-n", "1", "--trace-experts", trace, "-q"]) == 0
     routing = np.load(ORACLES / "tiny-a" / "routing.npz")["idx"][:, : len(EXPECTED["tiny-a"]["prompt_ids"])]  # layers 1 to 12
-    pairs = np.fromfile(trace, "<i4").reshape(-1, 2)
+    pairs = np.fromfile(trace, "<i4", offset=HEADER.size).reshape(-1, 2)
     assert np.array_equal(pairs[:, 1], routing.reshape(-1))
     assert np.array_equal(pairs[:, 0], np.repeat(np.arange(1, 13), routing[0].size))
-    assert run(["simulate", trace, "--top-k", "4", "--sizes", "1MB", "--expert-size", "7KB", "-q"]) == 0
+    capsys.readouterr()
+    assert run(["simulate", trace, "--sizes", "1MB", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tokens"] == len(EXPECTED["tiny-a"]["prompt_ids"])
+    experts = Source(TINY_A).layout.experts
+    assert experts is not None
+    assert report["expert_bytes"] == report["recorded_expert_bytes"] == slot_bytes(experts)
+
+
+def test_a_trace_of_layers_without_experts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", TINY_A, "--ids", "1", "--layers", "1", "--trace-experts", str(tmp_path / "t")]) == 2
+    assert "--trace-experts: needed a layer with experts, found none in the first 1" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 # Every option that takes a list; what an empty place in it is told.

@@ -22,6 +22,7 @@ from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.source import Source
+from lilliput.errors import UsageError
 from lilliput.trace import TraceWriter
 
 COST_BYTES = 1100  # of a token's entries in the report: measured
@@ -91,6 +92,8 @@ def generate(
     sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     began = time.monotonic()
     checked = Source(model, layers=layers)
+    if trace_file is not None and checked.layout.experts is None:
+        raise UsageError(f"--trace-experts: needed a layer with experts, found none in the first {checked.config.num_layers}")
     prompt_ids = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
     saved = Session.positions(session_file) if resumes and session_file is not None else 0
     with Engine(
@@ -129,11 +132,13 @@ def kept_bytes(source: Source, *, logits: bool) -> int:
 
 @contextmanager
 def recording(engine: Engine, file: str | None) -> Iterator[None]:
-    """While the block runs, every request for experts goes to a trace in FILE."""
+    """While the block runs, every request for experts goes to a trace in FILE; the model must have some."""
     if file is None:
         yield
         return
-    with TraceWriter(Path(file)) as trace:
+    experts = engine.weights.experts
+    assert experts is not None
+    with TraceWriter(Path(file), top_k=engine.config.moe.top_k, expert_bytes=experts.slot_bytes) as trace:
         engine.weights.watch.on_route.append(trace.routed)
         try:
             yield
