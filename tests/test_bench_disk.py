@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from reading_files import write_random
 from lilliput.bench import disk as bench
 from lilliput.bench.disk import Shape, find_devices, measure_disk
 from lilliput.cli.bench_disk import disk
+from lilliput.cli.main import run
 from lilliput.errors import LilliputError, UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count what came from the disk")
@@ -126,6 +128,26 @@ def test_sequences_go_on_where_they_stopped(on_disk: Path) -> None:
     assert all(offset + 3 * MB <= device.files[number].size for number, offset in places)
     assert {number for number, _ in places} == {0, 1}
     assert places != list(device.scattered(3 * MB, 300 * MB, seed=2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("demo", r"/lilliput/demo: needed 1,000,000,000 bytes of data in files of 64,000,000 or more, found 0"),
+        ("./demo", r"demo: cannot be examined: No such file"),
+        ("~/none", r"/none: cannot be examined: No such file"),
+        ("", r"FILE\|DIR: needed a path, found nothing"),
+    ],
+)
+def test_the_word_demo_is_the_model_in_the_box(
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(["bench", "disk", given]) == 2
+    err = capsys.readouterr().err
+    assert re.search(message, err)
+    assert "~" not in err
 
 
 def test_the_verb_writes_its_report(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

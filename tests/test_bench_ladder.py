@@ -196,7 +196,7 @@ def test_without_a_ceiling_nothing_is_measured(
     assert "no memory ceiling can be made" in capsys.readouterr().err
 
 
-def test_slips_of_the_hand(monkeypatch: pytest.MonkeyPatch, small_model: Path) -> None:
+def test_slips_of_the_hand(monkeypatch: pytest.MonkeyPatch, small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fake(monkeypatch, lambda size, n: (2, "lilliput: token id 9: needed 0 to 8"))
     with pytest.raises(UsageError, match="token id 9"):
         faked([1, 2])
@@ -205,6 +205,11 @@ def test_slips_of_the_hand(monkeypatch: pytest.MonkeyPatch, small_model: Path) -
     with pytest.raises(UsageError, match="--repeats"):
         climb(Path("m"), [1], ids=IDS, tokens=2, repeats=0)
     assert run(["bench", "ladder", str(small_model), "--rungs", "1MB,soon"]) == 2
+    calls = fake(monkeypatch, lambda size, n: [8, 9])
+    for threads in ("0", "-1", "9999"):
+        assert run(["bench", "ladder", str(small_model), "--rungs", "1MB", "--threads", threads]) == 2
+        assert f"--threads: needed 1 to 1024, found {threads}" in capsys.readouterr().err
+    assert not calls
 
 
 def test_a_sparse_checkpoint_is_named_one(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,12 +12,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
+import lilliput
 from lilliput.cli.main import VERBS, run
+from lilliput.cli.main import lilliput as lilliput_command
+from lilliput.cli.options import Ids
 from lilliput.engine.engine import Engine
+from lilliput.engine.source import Source
 from lilliput.text.bytelevel import byte_level_files
+from lilliput.trace import HEADER
+from lilliput.weights.experts import slot_bytes
 
 ORACLES = Path(__file__).parent / "oracle"
 TINY_A = str(ORACLES / "tiny-a")
@@ -144,14 +152,68 @@ def test_a_session_file_continues_a_text(tmp_path: Path, capsys: pytest.CaptureF
     assert run(["generate", TINY_A, "--session", session, "-n", "4", "-q"]) == 2
 
 
-def test_a_trace_of_experts_is_what_the_router_chose(tmp_path: Path) -> None:
+def test_a_trace_of_experts_is_what_the_router_chose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = str(tmp_path / "t.bin")
     assert run(["generate", TINY_A, "--ids", text_of(EXPECTED["tiny-a"]["prompt_ids"]), "-n", "1", "--trace-experts", trace, "-q"]) == 0
     routing = np.load(ORACLES / "tiny-a" / "routing.npz")["idx"][:, : len(EXPECTED["tiny-a"]["prompt_ids"])]  # layers 1 to 12
-    pairs = np.fromfile(trace, "<i4").reshape(-1, 2)
+    pairs = np.fromfile(trace, "<i4", offset=HEADER.size).reshape(-1, 2)
     assert np.array_equal(pairs[:, 1], routing.reshape(-1))
     assert np.array_equal(pairs[:, 0], np.repeat(np.arange(1, 13), routing[0].size))
-    assert run(["simulate", trace, "--top-k", "4", "--sizes", "1MB", "--expert-size", "7KB", "-q"]) == 0
+    capsys.readouterr()
+    assert run(["simulate", trace, "--sizes", "1MB", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tokens"] == len(EXPECTED["tiny-a"]["prompt_ids"])
+    experts = Source(TINY_A).layout.experts
+    assert experts is not None
+    assert report["expert_bytes"] == report["recorded_expert_bytes"] == slot_bytes(experts)
+
+
+def test_a_trace_of_layers_without_experts_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", TINY_A, "--ids", "1", "--layers", "1", "--trace-experts", str(tmp_path / "t")]) == 2
+    assert "--trace-experts: needed a layer with experts, found none in the first 1" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# Every option that takes a list; what an empty place in it is told.
+LISTS = {
+    "--ids": (["generate", TINY_A], "1", "whole numbers separated by commas (1,2,3)"),
+    "--decode": (["tokenize", "demo"], "1", "whole numbers separated by commas (1,2,3)"),
+    "--sizes": (["simulate", __file__], "8GB", "sizes separated by commas (8GB,16GB)"),
+    "--rungs": (["bench", "ladder", TINY_A], "8GB", "sizes separated by commas (8GB,16GB)"),
+    "--tokens": (["bench", "prefill", TINY_A], "8", "whole numbers above zero, separated by commas"),
+    "--threads": (["bench", "kernels"], "1", "whole numbers above zero, separated by commas"),
+    "--kernels": (["bench", "kernels"], "k12", "names separated by commas"),
+    "--isa": (["bench", "kernels"], "scalar", "names separated by commas"),
+}
+
+
+@pytest.mark.parametrize("option", LISTS)
+def test_a_list_with_an_empty_place_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb, entry, needed = LISTS[option]
+    for text, place in ((f"{entry},,{entry}", 2), (f"{entry}, ,{entry}", 2), (f"{entry},", 2), (f",{entry}", 1), (",", 1)):
+        assert run([*verb, option, text]) == 2, text
+        assert capsys.readouterr() == ("", f"lilliput: {option}: needed {needed}, found nothing as entry {place} of {text!r}\n")
+    for text in ("", " "):
+        assert run([*verb, option, text]) == 2
+        assert capsys.readouterr() == ("", f"lilliput: {option}: needed {needed}, found nothing\n")
+
+
+def test_every_option_that_takes_a_list_is_known_here() -> None:
+    """By its metavar or its type."""
+    found = set()
+    commands: list[Any] = [lilliput_command]
+    for command_ in commands:
+        if isinstance(command_, click.Group):
+            commands += [command_.get_command(click.Context(command_), name) for name in command_.list_commands(click.Context(command_))]
+        lists = [p for p in command_.params if isinstance(p.type, Ids) or (p.metavar or "").endswith(",...")]
+        found |= {p.opts[-1] for p in lists}
+    assert found == set(LISTS)
+
+
+def test_ids_are_separated_by_commas_or_white_space(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("71,72", "71 72", " 71 ,\n72 "):
+        assert run(["tokenize", "demo", "--decode", text]) == 0
+        assert capsys.readouterr().out == "hi\n"
 
 
 USAGE = {
@@ -248,6 +310,13 @@ def test_help_and_version_of_everything(capsys: pytest.CaptureFixture[str]) -> N
         assert run([verb, "--help"]) == 0
     out = capsys.readouterr().out
     assert all(verb in out for verb in VERBS)
+
+
+def test_only_verbs_that_exist_are_recommended() -> None:
+    package = Path(lilliput.__file__).parent
+    texts = [file.read_text() for file in package.rglob("*.py")] + [file.read_text() for file in package.rglob("*.md")]
+    named = {verb for text in texts for verb in re.findall(r"`lilliput ([a-z]+)", text)}
+    assert {"pack", "generate"} <= named <= set(VERBS)
 
 
 def test_windows_is_refused_in_one_sentence_that_names_wsl2() -> None:

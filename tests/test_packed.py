@@ -283,7 +283,9 @@ def test_pack_and_verify_on_the_command_line(model: Path, tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["verify", "{model}"], 2, "needed the directory of a packed tape .*, found a checkpoint"),
+        (["verify", "{model}"], 2, "needed the directory of a packed tape, found a checkpoint: .*`lilliput pack '?{model}'?` writes one"),
+        (["verify", "demo"], 2, "/demo: needed the directory of a packed tape, found a checkpoint: .* `lilliput pack demo` writes one"),
+        (["verify", ""], 2, "PACKED_DIR: needed a path, found nothing"),
         (["verify", "{model}/config.json"], 2, "needed the directory of a packed tape, found a file"),
         (["verify", "{model}/absent"], 2, "needed the directory of a packed tape, found nothing"),
         (["pack", "{model}/absent"], 2, "needed a checkpoint directory"),
@@ -296,7 +298,17 @@ def test_wrong_arguments(
 ) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda directory: 10**12)  # /proc has none
     assert run([argument.format(model=model) for argument in arguments]) == code
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message.replace("{model}", re.escape(str(model))), capsys.readouterr().err)
+
+
+def test_verify_of_a_checkpoint_names_its_packed_tape(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = shutil.copytree(model, tmp_path / "a b")
+    assert run(["pack", str(here), "-q"]) == 0
+    assert run(["verify", str(here)]) == 2
+    assert f"found a checkpoint: its packed tape is verified by `lilliput verify '{here}.lilliput'`" in capsys.readouterr().err
+    next(here.glob("*.safetensors")).unlink()  # what cannot be opened may have one all the same, and is no other error
+    assert run(["verify", str(here)]) == 2
+    assert "needed the directory of a packed tape, found a checkpoint" in capsys.readouterr().err
 
 
 def flip(path: Path, at: int) -> None:

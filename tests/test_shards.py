@@ -21,6 +21,8 @@ from helpers_checkpoint import (
     write_tensors,
 )
 
+from lilliput.machine.fetching import fetch_again
+
 
 def test_the_index_decides(small_model: Path) -> None:
     """faults.md 8: a finished copy, another variant and a broken stray are not looked at."""
@@ -169,7 +171,36 @@ def test_malformed_shards_are_all_named(tmp_path: Path) -> None:
     assert [Path(p.file).name for p in error.problems] == ["model-00002-of-000004.safetensors", "model-00003-of-000004.safetensors"]
     assert "cut short" in str(error)
     assert "<html>Forbidden" in str(error)
-    assert f"lilliput repair {model}" in error.hint
+    names = "model-00002-of-000004.safetensors model-00003-of-000004.safetensors"
+    command = f"hf download moonshotai/Kimi-K3 {names} --local-dir {model} --force-download"
+    assert error.hint == f"if this is a download, `{command}` fetches them again"
+
+
+def test_a_damaged_shard_is_named_as_the_repository_names_it(small_model: Path) -> None:
+    """Not by the place that a link of a snapshot leads to."""
+    blob = small_model.parent / "0a1b"
+    (small_model / NAMES[1]).rename(blob)
+    (small_model / NAMES[1]).symlink_to(blob)
+    os.truncate(blob, 100)
+    error = refused(small_model)
+    assert error.file == str(blob)
+    assert f"`hf download moonshotai/Kimi-K3 {NAMES[1]} --local-dir {small_model} --force-download` fetches it again" in error.hint
+
+
+def test_what_came_with_the_package_comes_again_with_it(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lilliput.machine.places._PACKAGE", small_model.parent)
+    os.truncate(small_model / NAMES[1], 100)
+    assert "install lilliput again" in refused(small_model).hint
+    (small_model / NAMES[1]).unlink()
+    hint = refused(small_model).hint
+    assert "install lilliput again" in hint
+    assert "hf download" not in hint
+
+
+def test_a_hint_does_not_name_more_files_than_anybody_reads(tmp_path: Path) -> None:
+    hint = fetch_again(tmp_path, [f"{n}.safetensors" for n in range(96)])
+    command = f"hf download moonshotai/Kimi-K3 FILE --local-dir {tmp_path} --force-download"
+    assert hint == f"if this is a download, `{command}` fetches one of these files again"
 
 
 def test_a_checkpoint_is_never_written_to(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

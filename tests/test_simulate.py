@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lilliput.cli.main import run
 from lilliput.simulate import EXPERT_BYTES, NEVER, belady, lru_curve, next_uses, replay, simulate
-from lilliput.trace import Request, Trace, TraceWriter, read_trace
+from lilliput.trace import HEADER, Request, Trace, TraceWriter, read_trace
 from lilliput.weights.policy import POLICIES, make_policy
 
 small = st.lists(st.integers(0, 4), min_size=0, max_size=12)
@@ -131,7 +131,7 @@ def test_against_libcachesim(shared_data: Path) -> None:
 @pytest.fixture
 def recorded(tmp_path: Path) -> str:
     rng = np.random.default_rng(3)
-    with TraceWriter(tmp_path / "run.trace") as writer:
+    with TraceWriter(tmp_path / "run.trace", top_k=4, expert_bytes=1_000_000) as writer:
         for _ in range(5):
             for layer in range(1, 4):
                 writer.routed(layer, np.stack([rng.choice(12, 4, replace=False) for _ in range(2)]))
@@ -139,7 +139,7 @@ def recorded(tmp_path: Path) -> str:
 
 
 def test_the_verb_prints_a_table(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["simulate", recorded, "--top-k", "4", "--expert-size", "1MB", "--sizes", "4MB,36MB"]) == 0
+    assert run(["simulate", recorded, "--sizes", "4MB,36MB"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("5 passes, 10 tokens, ")
     assert lines[1].split() == ["memory", "experts", *POLICIES, "belady"]
@@ -148,7 +148,7 @@ def test_the_verb_prints_a_table(recorded: str, capsys: pytest.CaptureFixture[st
 
 
 def test_the_verb_reports_json(recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common = ["simulate", recorded, "--top-k", "4", "--expert-size", "1MB", "--sizes", "4MB,20MB"]
+    common = ["simulate", recorded, "--sizes", "4MB,20MB"]
     assert run([*common, "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["command"], report["passes"], report["tokens"], report["unrolled"]) == ("simulate", 5, 10, False)
@@ -160,21 +160,33 @@ def test_the_verb_reports_json(recorded: str, tmp_path: Path, capsys: pytest.Cap
     assert "belady" in capsys.readouterr().out
 
 
-def test_the_verb_defaults_to_the_released_model(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_that_does_not_say_its_model_is_of_the_released_one(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(recorded).write_bytes(Path(recorded).read_bytes()[HEADER.size :])
     assert run(["simulate", recorded, "--top-k", "4", "--sizes", "1GB", "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["expert_bytes"] == EXPERT_BYTES == 17_547_264
     assert report["sizes"][0]["experts"] == 56
+    assert report["recorded_expert_bytes"] is None
+    assert run(["simulate", recorded]) == 2
+    assert "needed a multiple of top_k = 16 pairs, found 8" in capsys.readouterr().err
+
+
+def test_another_size_of_experts_than_the_recorded_one_is_taken_and_said(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for size, experts, said in (("500KB", 8, True), ("1MB", 4, False)):
+        assert run(["simulate", recorded, "--top-k", "4", "--expert-size", size, "--sizes", "4MB", "--json", "-"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["sizes"][0]["experts"] == experts
+        assert json.loads(out)["recorded_expert_bytes"] == 1_000_000
+        assert ("--expert-size 500KB: replayed so, but an expert of the recorded model took 1,000,000 bytes" in err) == said
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--sizes", "8"], "--sizes: needed a number and a unit"),
-        (["--sizes", "8GB,"], "--sizes: needed a number and a unit"),
         (["--expert-size", "-1MB"], "--expert-size: needed"),
         (["--expert-size", ""], "--expert-size: needed"),
-        ([], "needed a multiple of top_k = 16 pairs, found 8"),
+        (["--top-k", "16"], "run.trace was recorded with 4 experts per token"),
     ],
 )
 def test_the_verb_refuses(recorded: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +209,5 @@ def test_a_picture(recorded: str, tmp_path: Path) -> None:
     except ImportError:
         missing("matplotlib is not installed: `make acceptance` does it")
     for name, magic in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
-        assert (
-            run(["simulate", recorded, "--top-k", "4", "--expert-size", "1MB", "--sizes", "4MB,20MB", "--plot", str(tmp_path / name)]) == 0
-        )
+        assert run(["simulate", recorded, "--sizes", "4MB,20MB", "--plot", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(magic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lilliput.errors import InputError
+from lilliput.errors import InputError, UsageError
 from lilliput.trace import Request, Trace, TraceWriter, read_trace
 
 EXPERTS, TOP_K = 20, 4
@@ -32,11 +34,12 @@ def pairs(path: Path, *values: tuple[int, int]) -> Path:
 @given(recorded=passes)
 def test_what_is_written_comes_back(recorded: list[list[list[list[int]]]], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("trace") / "run.trace"
-    with TraceWriter(path) as writer:
+    with TraceWriter(path, top_k=TOP_K, expert_bytes=1000) as writer:
         for one in recorded:
             for layer, ids in zip((1, 2, 5), one, strict=True):
                 writer.routed(layer, np.array(ids, np.int32), np.ones(1, np.float32))
-    trace = read_trace(path, TOP_K)
+    trace = read_trace(path)
+    assert trace.expert_bytes == trace.unrolled().expert_bytes == 1000
     assert trace.layers == (1, 2, 5)
     assert trace.tokens == sum(len(one[0]) for one in recorded)
     assert trace.experts == 1 + max(expert for one in recorded for layer in one for token in layer for expert in token)
@@ -51,24 +54,25 @@ def test_what_is_written_comes_back(recorded: list[list[list[list[int]]]], tmp_p
 
 def test_the_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.trace"
-    writer = TraceWriter(path)
+    writer = TraceWriter(path, top_k=2, expert_bytes=0x10203040506)
     writer.routed(1, np.array([[3, 1]], np.int32))
     assert not path.exists()
     writer.close()
     writer.close()
-    assert path.read_bytes() == np.array([[1, 1], [1, 3]], "<i4").tobytes()
+    header = b"LILTRACE" + bytes([1, 0, 0, 0, 2, 0, 0, 0, 6, 5, 4, 3, 2, 1, 0, 0])
+    assert path.read_bytes() == header + np.array([[1, 1], [1, 3]], "<i4").tobytes()
     assert [file.name for file in tmp_path.iterdir()] == ["a.trace"]
 
 
 def test_an_interrupted_run_keeps_its_trace(tmp_path: Path) -> None:
     def run() -> None:
-        with TraceWriter(tmp_path / "a.trace") as writer:
+        with TraceWriter(tmp_path / "a.trace", top_k=2, expert_bytes=1) as writer:
             writer.routed(1, np.array([[1, 3]], np.int32))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run()
-    assert read_trace(tmp_path / "a.trace", 2).tokens == 1
+    assert read_trace(tmp_path / "a.trace").tokens == 1
 
 
 def test_an_abandoned_pass_is_a_pass(tmp_path: Path) -> None:
@@ -114,6 +118,49 @@ def test_unrolling_keeps_tokens_that_only_look_alike() -> None:
     assert len(Trace([same, same]).unrolled().passes) == 2
     other = [Request(1, np.concatenate([token(0, 1)] * 2)), Request(2, np.concatenate([token(7, 9)] * 2))]
     assert len(Trace([same, other]).unrolled().passes) == 3
+
+
+def test_a_trace_without_a_header_is_taken_for_k3s_unless_told_otherwise(tmp_path: Path) -> None:
+    path = pairs(tmp_path / "t", *((1, expert) for expert in range(32)))
+    assert (read_trace(path).tokens, read_trace(path).expert_bytes) == (2, None)
+    assert read_trace(path, 8).tokens == 4
+
+
+def headed(path: Path, *numbers: int, form: str = "<IIQ") -> Path:
+    path.write_bytes(b"LILTRACE" + struct.pack(form, *numbers) + np.array([[1, 0], [1, 1]], "<i4").tobytes())
+    return path
+
+
+def test_the_number_of_experts_that_was_recorded_is_the_only_one(tmp_path: Path) -> None:
+    path = headed(tmp_path / "t", 1, 2, 100)
+    assert read_trace(path).tokens == read_trace(path, 2).tokens == 1
+    with pytest.raises(UsageError, match=r"--top-k 1: .*/t was recorded with 2 experts per token: leave the option out"):
+        read_trace(path, 1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ((2, 2, 100), "format: needed version 1, found 2\nmade by another Lilliput"),
+        ((1, 0, 100), "top_k in the header: needed 1 to 65,536, found 0"),
+        ((1, 2**32 - 1, 100), "top_k in the header: needed 1 to 65,536, found 4,294,967,295"),
+        ((1, 2, 0), "bytes of an expert in the header: needed 1 to 1,099,511,627,775, found 0"),
+        ((1, 2, 2**63), "bytes of an expert in the header: needed 1 to"),
+        ((1, 4, 100), "layer 1 from pair 0: needed a multiple of top_k = 4 pairs, found 2"),
+    ],
+)
+def test_malformed_headers(tmp_path: Path, numbers: tuple[int, ...], found: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path / 't'}: {found}")) as caught:
+        read_trace(headed(tmp_path / "t", *numbers))
+    assert "--top-k" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("length", "found"), [(8, "header: needed 24 bytes, found 8"), (23, "24 bytes, found 23"), (24, "found 0 bytes")])
+def test_a_header_alone(tmp_path: Path, length: int, found: str) -> None:
+    path = headed(tmp_path / "t", 1, 2, 100)
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(InputError, match=found):
+        read_trace(path)
 
 
 def test_the_released_trace(shared_data: Path) -> None:

@@ -1,12 +1,12 @@
 """Expert traces: which experts every layer asked for, in order. Written by `--trace-experts FILE`, replayed by `lilliput simulate`.
 
-The file is nothing but int32 little-endian pairs (layer, expert), as the public trace of the released model. The structure is
-told by the order of the pairs:
+A header, then int32 little-endian pairs (layer, expert). The header is the eight characters LILTRACE, the version of the format and
+top_k (uint32 each), and the memory that one expert took (uint64, in bytes). The public trace of the released model is pairs only, and
+is read as well: no pair can be taken for the beginning of a header. The structure is told by the order of the pairs:
 
     pass      a pass visits its layers in ascending order: a layer that is lower than the one before begins the next pass
     request   the consecutive pairs of one layer: for each token of the pass in turn, the `top_k` experts it chose
-    token     `top_k` pairs of a request; the reader must be told top_k (16 for K3). Our writer puts them in ascending order,
-              other writers need not
+    token     `top_k` pairs of a request. Our writer puts them in ascending order, other writers need not
 
 With a single layer of experts no layer is ever lower, so there each token is taken for a pass of its own.
 """
@@ -14,8 +14,9 @@ With a single layer of experts no layer is ever lower, so there each token is ta
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -23,22 +24,29 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from lilliput.errors import InputError, Problem
+from lilliput.errors import InputError, Problem, UsageError
 
 Ids = npt.NDArray[np.int32]
 
-TOP_K = 16  # of the released model
+TOP_K = 16  # of the released model: for traces that do not say
 PAIR = 8  # bytes
+MAGIC, VERSION = b"LILTRACE", 1
+HEADER = struct.Struct("<8sIIQ")  # as long as three pairs
+LARGEST_SIZE = 1 << 40  # bytes of an expert
 LARGEST_EXPERT = 65535  # beyond it a file is taken for something else than a trace
 
 
 class TraceWriter:
-    """Streams a trace to `path`, under a temporary name until it is closed. A killed run leaves `FILE.partial`, which is as readable."""
+    """Streams a trace to `path`, under a temporary name until it is closed. A killed run leaves `FILE.partial`, which is as readable.
 
-    def __init__(self, path: Path) -> None:
+    Of the model it records `top_k` and `expert_bytes`, the memory that one expert takes in its cache.
+    """
+
+    def __init__(self, path: Path, *, top_k: int, expert_bytes: int) -> None:
         self.path = path
         self._partial = path.with_name(path.name + ".partial")
         self._file = self._partial.open("wb", buffering=1 << 20)
+        self._file.write(HEADER.pack(MAGIC, VERSION, top_k, expert_bytes))
 
     def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
         """The experts `ids` [N, k] that the tokens of this pass chose in `layer`. An observer of routing; weights are not recorded."""
@@ -90,9 +98,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Trace:
-    """Passes in order, each a list of requests by ascending layer."""
+    """Passes in order, each a list of requests by ascending layer. `expert_bytes`: the memory of one expert, if the file says it."""
 
     passes: list[list[Request]]
+    expert_bytes: int | None = None
 
     def __iter__(self) -> Iterator[Request]:
         for one in self.passes:
@@ -127,7 +136,7 @@ class Trace:
             for token in range(skip, one[0].tokens):
                 passes.append([Request(request.layer, request.chosen[token : token + 1]) for request in one])
             before = one
-        return Trace(passes)
+        return replace(self, passes=passes)
 
 
 def _continues(before: list[Request], one: list[Request]) -> bool:
@@ -137,16 +146,28 @@ def _continues(before: list[Request], one: list[Request]) -> bool:
     return all(a.layer == b.layer and np.array_equal(a.chosen, b.chosen[:n]) for a, b in zip(before, one, strict=True))
 
 
-def read_trace(path: Path, top_k: int = TOP_K) -> Trace:
-    """Read a trace file. Raises InputError with every complaint about it: its length, numbers that cannot be layers or experts,
-    requests that are no whole number of tokens, an expert twice for one token, a pass with differing numbers of tokens."""
+def read_trace(path: Path, top_k: int | None = None) -> Trace:
+    """Read a trace file; `top_k` is needed for one without a header whose model is not K3.
+
+    Raises InputError with every complaint about it: its header, its length, numbers that cannot be layers or experts, requests that are
+    no whole number of tokens, an expert twice for one token, a pass with differing numbers of tokens. UsageError where `top_k` is not
+    the header's: the model that was recorded had one value, and with any other the pairs fall into the wrong tokens.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise InputError([Problem(path, "", "a trace file that can be read", error.strerror or str(error))]) from error
-    if not raw or len(raw) % PAIR:
-        raise InputError([Problem(path, "length", "a positive multiple of 8 bytes: int32 pairs (layer, expert)", f"{len(raw):,} bytes")])
-    pairs = np.frombuffer(raw, "<i4").reshape(-1, 2)
+    header = raw.startswith(MAGIC)
+    recorded, expert_bytes = _read_header(path, raw) if header else (None, None)
+    if recorded is not None and top_k not in (None, recorded):
+        raise UsageError(f"--top-k {top_k}: {path} was recorded with {recorded} experts per token: leave the option out")
+    top_k = recorded or top_k or TOP_K
+    begin = HEADER.size if header else 0
+    nbytes = len(raw) - begin
+    if not nbytes or nbytes % PAIR:
+        needed = f"a positive multiple of 8 bytes{' behind the header' * header}: int32 pairs (layer, expert)"
+        raise InputError([Problem(path, "length", needed, f"{nbytes:,} bytes")])
+    pairs = np.frombuffer(raw, "<i4", offset=begin).reshape(-1, 2)
     problems = [
         Problem(path, f"pair {i}", f"a layer from 0 and an expert from 0 to {LARGEST_EXPERT}", f"({pairs[i, 0]}, {pairs[i, 1]})")
         for i in np.flatnonzero((pairs < 0).any(axis=1) | (pairs[:, 1] > LARGEST_EXPERT)).tolist()
@@ -173,11 +194,29 @@ def read_trace(path: Path, top_k: int = TOP_K) -> Trace:
         passes[-1].append(Request(layer, chosen))
     problems += _uneven(path, passes)
     if problems:
-        raise InputError(problems, hint="`--top-k` is the number of experts each token chooses in a layer (16 for K3)")
-    trace = Trace(passes)
+        hint = "" if header else "`--top-k` is the number of experts each token chooses in a layer (16 for K3)"
+        raise InputError(problems, hint)
+    trace = Trace(passes, expert_bytes)
     if len(trace.layers) == 1:
-        trace = Trace([[Request(request.layer, token[None])] for request in trace for token in request.chosen])
+        trace = replace(trace, passes=[[Request(request.layer, token[None])] for request in trace for token in request.chosen])
     return trace
+
+
+def _read_header(path: Path, raw: bytes) -> tuple[int, int]:
+    """top_k and the bytes of an expert."""
+    if len(raw) < HEADER.size:
+        raise InputError([Problem(path, "header", f"{HEADER.size} bytes", f"{len(raw)}")])
+    _, version, top_k, expert_bytes = HEADER.unpack_from(raw)
+    if version != VERSION:
+        raise InputError([Problem(path, "format", f"version {VERSION}", f"{version}")], "made by another Lilliput: record it again")
+    problems = []
+    if not 0 < top_k <= LARGEST_EXPERT + 1:
+        problems.append(Problem(path, "top_k in the header", f"1 to {LARGEST_EXPERT + 1:,}", f"{top_k:,}"))
+    if not 0 < expert_bytes < LARGEST_SIZE:
+        problems.append(Problem(path, "bytes of an expert in the header", f"1 to {LARGEST_SIZE - 1:,}", f"{expert_bytes:,}"))
+    if problems:
+        raise InputError(problems)
+    return top_k, expert_bytes
 
 
 def _uneven(path: Path, passes: list[list[Request]]) -> list[Problem]:

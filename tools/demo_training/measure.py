@@ -105,14 +105,12 @@ def packed_ratio(model: Path) -> float:
 def measure(model: Path, requests: Sequence[Request]) -> dict[str, Any]:
     """Everything above; the routing is that of the samples."""
     with Engine.open(model) as engine, tempfile.TemporaryDirectory() as place:
-        file = Path(place) / "trace"
-        with TraceWriter(file) as trace:
-            engine.weights.watch.on_route.append(trace.routed)
-            told, answered = stories(engine), chats(engine, requests)
-        moe = engine.config.moe
-        experts = engine.source.layout.experts
+        file, moe, experts = Path(place) / "trace", engine.config.moe, engine.source.layout.experts
         if experts is None:
             raise ValueError(f"{model}: needed a model with experts")
+        with TraceWriter(file, top_k=moe.top_k, expert_bytes=slot_bytes(experts)) as trace:
+            engine.weights.watch.on_route.append(trace.routed)
+            told, answered = stories(engine), chats(engine, requests)
         return {
             "stories": told,
             "chats": answered,

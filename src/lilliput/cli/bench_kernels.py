@@ -37,9 +37,9 @@ def kernels(kernels: str | None, size: str, threads: str | None, isa: str | None
     with terminal.job_progress("measuring") as progress:
         found = measure_kernels(
             k3(),
-            kernels=_names(kernels) or KERNELS,
+            kernels=options.names(kernels, "--kernels") or KERNELS,
             size=parse_size(size, "--size"),
-            isas=_names(isa),
+            isas=options.names(isa, "--isa"),
             threads=options.whole_numbers(threads, "--threads") or sorted({1, default_threads()}),
             repeats=repeats,
             progress=progress,
@@ -54,10 +54,6 @@ def kernels(kernels: str | None, size: str, threads: str | None, isa: str | None
     if verdict is not None:
         raise verdict
     return exit_code_of(found.interrupt)
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in text.split(",")] if text else []
 
 
 def _show(report: dict[str, Any]) -> None:

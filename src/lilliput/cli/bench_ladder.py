@@ -15,8 +15,9 @@ from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.picture import pyplot as load_pyplot
+from lilliput.engine.engine import MOST_THREADS
 from lilliput.engine.models import find_model
-from lilliput.machine.memory import parse_size
+from lilliput.engine.source import check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
@@ -55,11 +56,13 @@ def ladder(
     groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C keeps what has been measured.
     """
     options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
-    sizes = [parse_size(size, "--rungs") for size in rungs.split(",")]
+    sizes = options.sizes(rungs, "--rungs")
+    if threads is not None:
+        check_whole("--threads", threads, 1, MOST_THREADS)
     pyplot = load_pyplot() if plot_file else None
     directory = find_model(model).resolve()
     terminal = Terminal(quiet=quiet)
-    given = [*(["--trunk", str(trunk)] if trunk else []), *(["--threads", str(threads)] if threads else [])]
+    given = [*(["--trunk", str(trunk)] if trunk else []), *(["--threads", str(threads)] if threads is not None else [])]
     began = time.monotonic()
 
     def told(done: int, in_all: int, what: str) -> None:

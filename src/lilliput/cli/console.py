@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from lilliput.engine.engine import Engine
 from lilliput.machine.output import replacing
 
 SLOW_PASS = 1.0  # seconds after which a pass shows its progress
+# Make room for the bar and the empty line that rich ends it with, as at the bottom of a screen there is none; keep the cursor; go there.
+BELOW = "\x1bD\x1bD\x1b[2A\x1b7\r\n"
+BACK = "\x1b8"  # to where the cursor was kept
 
 
 class Terminal:
@@ -27,6 +31,44 @@ class Terminal:
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
         self.quiet, self.verbose = quiet, verbose
+        self._shared = _one_terminal()
+        self._midline = False  # text was the last on stdout, and has not ended its line
+
+    def text(self, piece: str) -> None:
+        """A piece of the result, to stdout as it comes. Raises OSError where stdout takes no more."""
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+        if piece:
+            self._midline = not piece.endswith("\n")
+
+    def end_text(self) -> None:
+        """The newline behind the text; where a line of ours has ended its line on the same terminal there is one already."""
+        if self._midline or not self._shared:
+            self.text("\n")
+
+    def begin_line(self) -> None:
+        """Leave the text's line where it stands on this terminal; what is in a file or a pipe stays as it is."""
+        if self._shared and self._midline:
+            self._midline = False
+            with suppress(OSError):
+                self.console.print()
+
+    @contextmanager
+    def below_text(self) -> Iterator[None]:
+        """While the block runs, what it draws stands below the text's line; then the text goes on where it was."""
+        aside = self._shared and self._midline and not self.console.is_dumb_terminal
+        if aside:
+            self._control(BELOW)
+        try:
+            yield
+        finally:
+            if aside:
+                self._control(BACK)
+
+    def _control(self, codes: str) -> None:
+        with suppress(OSError):
+            self.console.file.write(codes)
+            self.console.file.flush()
 
     def note(self, message: str) -> None:
         if not self.quiet:
@@ -37,6 +79,7 @@ class Terminal:
             self._say(message)
 
     def _say(self, message: str) -> None:
+        self.begin_line()
         with suppress(OSError):  # stderr is full or nobody reads it: the result matters more
             self.console.print(message, markup=False)
 
@@ -46,7 +89,7 @@ class Terminal:
         if self.quiet or not self.console.is_terminal:
             yield
             return
-        bar = LayerBar(self.console, engine.config.num_layers)
+        bar = LayerBar(self, engine.config.num_layers)
         watchers = engine.weights.watch.on_layer
         watchers.append(bar.see)
         try:
@@ -71,29 +114,37 @@ class Terminal:
 class LayerBar:
     """Shows itself only in passes slower than a second, and goes away before text is printed."""
 
-    def __init__(self, console: Console, layers: int) -> None:
-        self._console, self._layers = console, layers
+    def __init__(self, terminal: Terminal, layers: int) -> None:
+        self._terminal, self._layers = terminal, layers
         self._began = time.monotonic()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._shown = ExitStack()
 
     def see(self, layer: int, _sum: object) -> None:
         if layer == 0:
             self._began = time.monotonic()
         if self._progress is None and time.monotonic() - self._began > SLOW_PASS:
             columns = (TextColumn("layer"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._shown.enter_context(self._terminal.below_text())
+            self._progress = self._shown.enter_context(Progress(*columns, console=self._terminal.console, transient=True))
             self._task = self._progress.add_task("layers", total=self._layers)
-            self._progress.start()
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=layer + 1)
         if layer + 1 == self._layers:
             self.stop()
 
     def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = self._task = None
+        self._shown.close()
+        self._progress = self._task = None
+
+
+def _one_terminal() -> bool:
+    """Do stdout and stderr lead to the same terminal?"""
+    try:
+        return sys.stdout.isatty() and os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # a stream that is closed, or no file
+        return False
 
 
 def write_json(file: str | None, report: dict[str, Any]) -> None:

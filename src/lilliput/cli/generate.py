@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
 from lilliput.engine.source import Source
+from lilliput.errors import UsageError
 from lilliput.trace import TraceWriter
 
 COST_BYTES = 1100  # of a token's entries in the report: measured
@@ -92,6 +92,8 @@ def generate(
     sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     began = time.monotonic()
     checked = Source(model, layers=layers)
+    if trace_file is not None and checked.layout.experts is None:
+        raise UsageError(f"--trace-experts: needed a layer with experts, found none in the first {checked.config.num_layers}")
     prompt_ids = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
     saved = Session.positions(session_file) if resumes and session_file is not None else 0
     with Engine(
@@ -130,11 +132,13 @@ def kept_bytes(source: Source, *, logits: bool) -> int:
 
 @contextmanager
 def recording(engine: Engine, file: str | None) -> Iterator[None]:
-    """While the block runs, every request for experts goes to a trace in FILE."""
+    """While the block runs, every request for experts goes to a trace in FILE; the model must have some."""
     if file is None:
         yield
         return
-    with TraceWriter(Path(file)) as trace:
+    experts = engine.weights.experts
+    assert experts is not None
+    with TraceWriter(Path(file), top_k=engine.config.moe.top_k, expert_bytes=experts.slot_bytes) as trace:
         engine.weights.watch.on_route.append(trace.routed)
         try:
             yield
@@ -167,12 +171,14 @@ class Run:
                     self.terminal.detail(f"{len(self.tokens)}: {self.costs[-1]}")
         except (KeyboardInterrupt, Terminated, OSError) as end:
             interrupt: BaseException | None = end
+        except BaseException:
+            self.terminal.begin_line()  # for what is said about it
+            raise
         else:
             interrupt = None
         try:
             if self._to_stdout and (self.tokens or self.engine.tokenizer is None):
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+                self.terminal.end_text()
         except OSError as error:
             interrupt = interrupt or error
         return interrupt
@@ -185,10 +191,9 @@ class Run:
         if not self._to_stdout:
             return
         if self.engine.tokenizer is None:
-            sys.stdout.write(("," if len(self.tokens) > 1 else "") + str(token.id))
+            self.terminal.text(("," if len(self.tokens) > 1 else "") + str(token.id))
         else:
-            sys.stdout.write(token.text)
-        sys.stdout.flush()
+            self.terminal.text(token.text)
 
     def report(self, model: str, prompt_ids: list[int], sampling: Sampling, open_seconds: float) -> dict[str, Any]:
         return {

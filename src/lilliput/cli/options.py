@@ -20,6 +20,7 @@ from lilliput.machine.places import expand
 from lilliput.machine.plan import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+MOST_QUOTED = 40
 LONGEST_ID = 1000  # digits; Python refuses to convert many more
 
 
@@ -53,19 +54,40 @@ class Ids(click.ParamType[list[int]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
         if isinstance(value, list):
             return value
-        words = str(value).replace(",", " ").split()
-        bad = [word[:40] for word in words if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID)]
-        if bad or not words:
-            self.fail(f"needed whole numbers separated by commas (1,2,3), found {bad[0] if bad else 'none'!r}", param, ctx)
+        option, needed = param.opts[-1] if param is not None else "ids", "whole numbers separated by commas (1,2,3)"
+        words = [word for entry in entries(str(value), option, needed) for word in entry.split()]
+        bad = [word[:MOST_QUOTED] for word in words if not (word.isascii() and word.isdigit() and len(word) <= LONGEST_ID)]
+        if bad:
+            raise UsageError(f"{option}: needed {needed}, found {bad[0]!r}")
         return [int(word) for word in words]
+
+
+def entries(text: str, option: str, needed: str) -> list[str]:
+    """`a, b,c` → its entries, without the white space around them. Raises UsageError, which says `needed`, where one is empty."""
+    found = [entry.strip() for entry in text.split(",")]
+    if "" in found:
+        where = f" as entry {found.index('') + 1} of {text[:MOST_QUOTED]!r}{'...' * (len(text) > MOST_QUOTED)}" if len(found) > 1 else ""
+        raise UsageError(f"{option}: needed {needed}, found nothing{where}")
+    return found
+
+
+def sizes(text: str, option: str) -> list[int]:
+    """`8GB,16GB` → bytes, in the order given. Raises UsageError naming `option`."""
+    return [parse_size(entry, option) for entry in entries(text, option, "sizes separated by commas (8GB,16GB)")]
+
+
+def names(text: str | None, option: str) -> list[str]:
+    """`a,b` → names, in the order given; nothing for None. Raises UsageError naming `option`."""
+    return entries(text, option, "names separated by commas") if text is not None else []
 
 
 def whole_numbers(text: str | None, option: str) -> list[int]:
     """`1,2,8` → numbers above zero, each once and in order; nothing for None. Raises UsageError naming `option`."""
-    words = text.replace(",", " ").split() if text is not None else []
-    bad = [word for word in words if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) > 0)]
-    if bad or (text is not None and not words):
-        raise UsageError(f"{option}: needed whole numbers above zero, separated by commas, found {bad[0] if bad else text!r}")
+    needed = "whole numbers above zero, separated by commas"
+    words = [word for entry in entries(text, option, needed) for word in entry.split()] if text is not None else []
+    bad = [word[:MOST_QUOTED] for word in words if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) > 0)]
+    if bad:
+        raise UsageError(f"{option}: needed {needed}, found {bad[0]!r}")
     return sorted({int(word) for word in words})
 
 

@@ -10,6 +10,8 @@ import click
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
 from lilliput.engine import packing
+from lilliput.engine.models import find_model, is_demo
+from lilliput.machine.places import expand
 
 
 @click.command()
@@ -43,10 +45,11 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
 
 
 @click.command()
-@click.argument("directory", type=options.Input(), metavar="PACKED_DIR")
+@click.argument("packed", metavar="PACKED_DIR")
 @options.reporting
-def verify(directory: Path, json_file: str | None, quiet: bool) -> None:
+def verify(packed: str, json_file: str | None, quiet: bool) -> None:
     """Read a packed tape and compare every piece with its checksum."""
+    directory = find_model(packed) if is_demo(packed) else expand(packed, "PACKED_DIR")
     terminal = Terminal(quiet=quiet)
     with terminal.job_progress("checking") as progress:
         summary = packing.verify_packed(directory, progress)

@@ -25,15 +25,17 @@ SIZES = "1GB,2GB,4GB,8GB,16GB,24GB,32GB,48GB,64GB"
 @click.argument("trace", type=options.Input())
 @click.option("--sizes", default=SIZES, show_default=True, metavar="SIZE,...", help="Memory for experts.")
 @click.option("--unroll", is_flag=True, help="Replay every token as a pass of its own; prefixes computed again are left out.")
-@click.option("--top-k", type=click.IntRange(min=1), default=TOP_K, show_default=True, metavar="N", help="Experts per token and layer.")
-@click.option("--expert-size", metavar="SIZE", help=f"Memory per expert.  [default: {EXPERT_BYTES}B, the released model's]")
+@click.option(
+    "--top-k", type=click.IntRange(min=1), metavar="N", help=f"Experts per token and layer.  [default: the trace's, else {TOP_K}]"
+)
+@click.option("--expert-size", metavar="SIZE", help=f"Memory per expert.  [default: the trace's, else {EXPERT_BYTES}B]")
 @click.option("--plot", "plot_file", type=options.Output(), metavar="FILE.png", help="Draw it (extra `plot`; also .svg, .pdf).")
 @options.reporting
 def simulate(
     trace: Path,
     sizes: str,
     unroll: bool,
-    top_k: int,
+    top_k: int | None,
     expert_size: str | None,
     plot_file: str | None,
     json_file: str | None,
@@ -42,19 +44,29 @@ def simulate(
     """Replay the expert requests recorded in TRACE (`--trace-experts`) under every policy and size.
 
     Hit rates are in percent of the experts asked for; the first use of an expert cannot hit. `belady` is what a cache that
-    knows the future would get: no policy can do better.
+    knows the future would get: no policy can do better. A trace says of which model it is, but for ones in the format of the
+    released trace: those are taken for K3's.
     """
     options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
-    asked = [parse_size(size, "--sizes") for size in sizes.split(",")]
-    expert_bytes = parse_size(expert_size, "--expert-size") if expert_size is not None else EXPERT_BYTES
+    asked = options.sizes(sizes, "--sizes")
+    given = parse_size(expert_size, "--expert-size") if expert_size is not None else None
     pyplot = load_pyplot() if plot_file else None
     recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
+    expert_bytes = given or recorded.expert_bytes or EXPERT_BYTES
     terminal = Terminal(quiet=quiet)
+    if recorded.expert_bytes not in (None, expert_bytes):
+        terminal.note(f"--expert-size {expert_size}: replayed so, but an expert of the recorded model took {recorded.expert_bytes:,} bytes")
     with terminal.job_progress("replaying") as progress:
         simulation = run_simulation(recorded, asked, expert_bytes, progress=progress)
-    report = {"command": "simulate", "trace": str(trace), "unrolled": unroll, "default_policy": DEFAULT}
+    report = {
+        "command": "simulate",
+        "trace": str(trace),
+        "unrolled": unroll,
+        "default_policy": DEFAULT,
+        "recorded_expert_bytes": recorded.expert_bytes,
+    }
     write_json(json_file, report | simulation.as_dict())
     if json_file != "-":
         _show(simulation)

@@ -14,6 +14,7 @@ from lilliput.model.config import read_config
 from lilliput.synth import SIDE_FILE
 from lilliput.text.tokenizer import Tokenizer
 
+DEMO_NAME = "demo"
 DEMO = Path(__file__).resolve().parent.parent / "demo"  # a small trained model of the same architecture; its README.md is its card
 DEMO_SAMPLING = {"temp": 0.7, "top_k": 40}  # what its card recommends: greedily, so small a model soon repeats itself
 
@@ -36,7 +37,7 @@ def find_model(model: str | os.PathLike[str]) -> Path:
 
 def is_demo(model: str | os.PathLike[str]) -> bool:
     """Is the embedded model meant? A directory of that name is `./demo`."""
-    return str(model) == "demo"
+    return str(model) == DEMO_NAME
 
 
 def usual_sampling(model: str | os.PathLike[str]) -> dict[str, float]:

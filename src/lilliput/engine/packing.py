@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lilliput import _core
 from lilliput.engine.engine import choose_machine, use_machine
-from lilliput.engine.models import find_model
-from lilliput.errors import UsageError
+from lilliput.engine.models import DEMO, DEMO_NAME, find_model
+from lilliput.errors import CheckpointError, UsageError
 from lilliput.machine.places import packed_directory
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
@@ -20,6 +21,7 @@ from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.manifest import MANIFEST
 from lilliput.weights.pack import Source, pack
 from lilliput.weights.packed import open_packed
+from lilliput.weights.shards import find_shards
 
 Progress = Callable[[int, int], None]
 
@@ -56,7 +58,19 @@ def verify_packed(directory: Path, progress: Progress | None = None) -> dict[str
     if not directory.is_dir():
         raise UsageError(f"{directory}: needed the directory of a packed tape, found {'a file' if directory.exists() else 'nothing'}")
     if (directory / "config.json").exists() and not (directory / MANIFEST).exists():
-        raise UsageError(f"{directory}: needed the directory of a packed tape (`lilliput pack` names it), found a checkpoint")
+        raise UsageError(f"{directory}: needed the directory of a packed tape, found a checkpoint: {_verifiable(directory)}")
     packed = open_packed(directory)
     verify(packed, progress)
     return {"directory": str(directory), "pieces": len(packed.pieces), "bytes": packed.nbytes, "matrices": len(packed.matrices), "bad": 0}
+
+
+def _verifiable(checkpoint: Path) -> str:
+    """What somebody can do who wants the packed tape of `checkpoint` verified."""
+    try:
+        place = packed_directory(checkpoint, find_shards(checkpoint).paths)
+    except CheckpointError:  # incomplete, which is not what was asked about
+        place = None
+    if place is not None and (place / MANIFEST).is_file():
+        return f"its packed tape is verified by `lilliput verify {shlex.quote(str(place))}`"
+    name = DEMO_NAME if checkpoint == DEMO else str(checkpoint)
+    return f"it has no packed tape in its default place: `lilliput pack {shlex.quote(name)}` writes one and names it"

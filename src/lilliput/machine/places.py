@@ -44,6 +44,14 @@ def _of_the_user(folder: str, otherwise: str) -> Path:
         raise UsageError(f"this user has no home directory for our files: {otherwise}") from None
 
 
+def is_ours(path: Path) -> bool:
+    """Does `path` lie inside this package, which belongs to the installer?"""
+    try:
+        return path.resolve().is_relative_to(_PACKAGE)
+    except (OSError, RuntimeError, ValueError):  # a loop of links before Python 3.13; a NUL: no path of ours
+        return False
+
+
 def packed_directory(model: Path, files: Sequence[Path]) -> Path:
     """Where the packed tape of the checkpoint in `model` is looked for and written by default; not created here.
 
@@ -55,7 +63,7 @@ def packed_directory(model: Path, files: Sequence[Path]) -> Path:
     repository = real.parent.parent
     in_cache = real.parent.name == "snapshots" and (repository.name.startswith("models--") or (repository / "blobs").is_dir())
     linked = any(file.parent.name == "blobs" and file.parent != real for file in files)
-    if not (in_cache or linked or real.is_relative_to(_PACKAGE)) and real.name:
+    if not (in_cache or linked or is_ours(real)) and real.name:
         return real.with_name(real.name + ".lilliput")
     name = f"{repository.name}@{real.name}" if in_cache else real.name
     digest = hashlib.blake2b(os.fsencode(real), digest_size=6).hexdigest()  # two caches may hold the same snapshot

@@ -7,11 +7,11 @@ absent field never has. The generation defaults that transformers writes beside 
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from lilliput.errors import ConfigError, Problem
+from lilliput.machine.fetching import fetch
 from lilliput.model.config_fields import Fields, parse_object, read_bytes, some
 
 MOST_LAYERS, MOST_EXPERTS = 4096, 65536  # bounds for what a hostile config can make us allocate, far above any K3
@@ -80,8 +80,7 @@ class Config:
 def read_config(directory: Path) -> Config:
     """The configuration in `directory`/config.json; ConfigError with every problem."""
     path = Path(directory) / "config.json"
-    hint = f"run `hf download moonshotai/Kimi-K3 --local-dir {shlex.quote(str(directory))}` to fetch it"
-    return config_from_json(read_bytes(path, hint), path)
+    return config_from_json(read_bytes(path, fetch(Path(directory), "it")), path)
 
 
 def config_from_json(raw: bytes, file: object) -> Config:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lilliput.errors import Problem, TokenizerError
+from lilliput.text.chat_given import read_segments
 from lilliput.text.chat_input import Message, read_request
 from lilliput.text.chat_tools import Call
 from lilliput.text.vocabulary import NAMES_FILE
@@ -111,9 +112,10 @@ def render(
 def encode(tokenizer: Tokenizer, segments: Iterable[Segment]) -> list[int]:
     """Ids of all segments, each encoded on its own.
 
-    Raises TokenizerError if the tokenizer lacks an added token that a segment names, UsageError for text that is not valid Unicode.
+    Raises InputError for arguments that are something else, TokenizerError if the tokenizer lacks an added token that a segment names,
+    UsageError for text that is not valid Unicode.
     """
-    segments = list(segments)
+    segments = read_segments(tokenizer, segments)
     missing = sorted({segment.text for segment in segments if segment.special} - tokenizer.special.keys())
     if missing:
         needed = f"the added tokens of the message format: {', '.join(missing)}"

@@ -22,9 +22,10 @@ class Fields:
     """
 
     problems: list[Problem] = field(default_factory=list)
+    source: str = SOURCE
 
     def complain(self, what: str, needed: str, found: str) -> None:
-        self.problems.append(Problem(SOURCE, what, needed, found))
+        self.problems.append(Problem(self.source, what, needed, found))
 
     def text(self, what: str, value: Any) -> str:
         if not isinstance(value, str):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from lilliput.errors import InputError, Problem, TokenizerError
+from lilliput.machine.fetching import fetch_again
 from lilliput.machine.small_files import LARGEST, read_small
 
 RANKS_FILE = "tiktoken.model"
 NAMES_FILE = "tokenizer_config.json"
-HINT = "If this is a download, `lilliput repair {}` fetches bad files again."
 LARGEST_RANKS = 64 * 1024 * 1024  # bytes; the released file has 3 MB
 MOST_ADDED = 65536  # the release has 256
 MOST_LISTED = 8
@@ -62,7 +62,7 @@ def read_vocabulary(directory: Path, vocab_size: int) -> Vocabulary | None:
             )
         special[name] = token
     if problems:
-        raise TokenizerError(problems, HINT.format(directory))
+        raise _refusal(directory, problems)
     return Vocabulary((*ranks, *(name.encode() for name in special)), special)
 
 
@@ -71,10 +71,14 @@ def _check_number(path: Path, raw: bytes, vocab_size: int) -> None:
     lines = raw.count(b"\n") + (raw[-1:] not in (b"", b"\n"))
     if lines > vocab_size:
         problem = Problem(path, "number of tokens", f"at most the {vocab_size} of vocab_size in config.json", str(lines))
-        raise TokenizerError([problem], HINT.format(path.parent))
+        raise _refusal(path.parent, [problem])
     if vocab_size - lines > MOST_ADDED:
         found = f"{lines}, which leaves {vocab_size - lines} of vocab_size in config.json"
-        raise TokenizerError([Problem(path, "number of tokens", f"all but {MOST_ADDED} added tokens", found)], HINT.format(path.parent))
+        raise _refusal(path.parent, [Problem(path, "number of tokens", f"all but {MOST_ADDED} added tokens", found)])
+
+
+def _refusal(directory: Path, problems: list[Problem]) -> TokenizerError:
+    return TokenizerError(problems, fetch_again(directory, list(dict.fromkeys(Path(problem.file).name for problem in problems))))
 
 
 def _read(path: Path, most: int, problems: list[Problem]) -> bytes | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lilliput.text import chat_json
 from lilliput.text.chat_fields import described
+from lilliput.text.chat_given import read_emitted
 from lilliput.text.chat_json import NotJsonError
 from lilliput.text.chat_pieces import Emitted, Fault, Piece, pieces_of
 from lilliput.text.xtml import (
@@ -39,9 +40,10 @@ def check_completion(emitted: Emitted, tokenizer: Tokenizer | None = None, *, th
 
     `emitted` is ids (with their `tokenizer`), segments, or a text, in which the names of the four markers are taken for the markers. It
     begins inside the think section, or inside the response without `thinking`. Calls are numbered from 1, no argument comes twice, values
-    are of their type, the text is UTF-8. Nothing behind a fault of the structure is looked at.
+    are of their type, the text is UTF-8. Nothing behind a fault of the structure is looked at. Raises InputError for arguments that are
+    something else, UsageError for ids without a tokenizer.
     """
-    check = _Check(emitted, tokenizer)
+    check = _Check(read_emitted(emitted, tokenizer, thinking=thinking), tokenizer)
     return check.run(lambda: check.completion(thinking))
 
 
@@ -52,7 +54,7 @@ def check_conversation(
 
     Here calls may hold arguments that are no JSON, as a history may.
     """
-    check = _Check(emitted, tokenizer)
+    check = _Check(read_emitted(emitted, tokenizer, thinking=thinking, generation_prompt=generation_prompt), tokenizer)
     return check.run(lambda: check.conversation(thinking, generation_prompt))
 
 

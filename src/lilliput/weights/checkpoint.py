@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from lilliput.errors import CheckpointError, Problem
+from lilliput.machine.fetching import fetch_again
 from lilliput.weights.catalogue import Catalogue, ExpertTable, Found, Skipped, Stock, TensorRef
 from lilliput.weights.index_cache import Sidecar, Stamp, stamp
 from lilliput.weights.layout import EMBEDDING, Layout
 from lilliput.weights.safetensors import Header, read_header
-from lilliput.weights.shards import Shards, find_shards, open_directory, repair_hint
+from lilliput.weights.shards import Shards, find_shards, open_directory
 
 __all__ = ["Checkpoint", "ExpertTable", "TensorRef"]
 
@@ -88,7 +89,9 @@ def _read_all(shards: Shards, sizes: tuple[int, ...], layout: Layout) -> Stock:
         if header:
             catalogue.add(header, number)
     if problems:  # what is in a file whose header cannot be read is not "missing"
-        raise CheckpointError(problems, repair_hint(shards.directory))
+        complained = {problem.file for problem in problems}
+        damaged = [name for name, path in zip(shards.names, shards.paths, strict=True) if str(path) in complained]
+        raise CheckpointError(problems, fetch_again(shards.directory, damaged))
     problems = catalogue.differences() or [*_padding(catalogue), *_second_head(catalogue)]
     if problems:
         raise CheckpointError(problems, "config.json and the shards must be of one model")

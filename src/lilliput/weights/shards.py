@@ -8,16 +8,15 @@ single safetensors file is the checkpoint, and so is a complete numbered set (`.
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from lilliput.errors import MOST_SHOWN, CheckpointError, Problem
+from lilliput.machine.fetching import fetch
 from lilliput.weights.shard_index import shard_names
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-REPOSITORY = "moonshotai/Kimi-K3"
 _NUMBERED = re.compile(r"(?P<before>.*)-(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<after>.*)\.safetensors")
 
 
@@ -92,10 +91,4 @@ def _without_index(directory: Path) -> list[str]:
 
 
 def _pull(directory: Path, missing: int = 0) -> str:
-    what = {0: "the checkpoint", 1: "it"}.get(missing, "them")
-    return f"run `hf download {REPOSITORY} --local-dir {shlex.quote(str(directory))}` to fetch {what}"
-
-
-def repair_hint(directory: Path) -> str:
-    """The step that mends a damaged shard."""
-    return f"run `lilliput repair {shlex.quote(str(directory))}` to fetch damaged files again"
+    return fetch(directory, {0: "the checkpoint", 1: "it"}.get(missing, "them"))
