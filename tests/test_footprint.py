@@ -86,8 +86,11 @@ def test_states_and_journals_by_hand() -> None:
 
 
 def test_scratch_of_the_released_model_by_hand() -> None:
-    """The calling thread permutes 64 tokens of the dense MLP's 33,792 columns and keeps the hidden layers of 64 tokens' experts; each thread
-    has 96 heads of 512 + 576 + 130 floats for attention, 64 tokens of latents, a head's 128 decoded rows, and the sums and weights of a product."""
+    """The calling thread permutes 64 tokens of the dense MLP's 33,792 columns and keeps the hidden layers of 64 tokens' experts.
+
+    Each thread has 96 heads of 512 + 576 + 130 floats for attention, 64 tokens of latents, a head's 128 decoded rows, and the sums and
+    weights of a product.
+    """
     caller = 64 * 4 * 33_792 + 64 * 4 * (2 * 3072 + 3584)
     thread = 4 * 96 * (2 * 512 + 64 + 128 + 2) + 64 * 4 * 512 + 2 * 128 * 512 + 4 * (2**16 + 8 * 4 * 9 * 16)
     assert footprint.scratch_bytes(K3, 512, 1) == caller + thread

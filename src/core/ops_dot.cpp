@@ -15,7 +15,7 @@ namespace lilliput {
 namespace {
 
 // A range of rows has at least so many quads where panels of them are opened: they have their activations fetched together.
-constexpr size_t kPanelRange = 16;
+size_t least_quads(size_t tokens) { return tokens > kFewTokens ? 16 : 1; }
 
 // body(t, n) for equal lots of n tokens from t on, none larger than `most`.
 template <class Body>
@@ -75,7 +75,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* p
         begin = quad[p + 1];
       }
     };
-    parallel_for(quad[count], 4 * in * n, n > kFewTokens ? kPanelRange : 1, multiply);
+    parallel_for(quad[count], 4 * in * n, least_quads(n), multiply);
   });
 }
 
@@ -188,7 +188,7 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
   by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
     float* xq = permuted.get<float>(n * padded(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
-    parallel_for((w.rows + 3) / 4, 4 * w.in * n, [&](size_t begin, size_t end) {
+    parallel_for((w.rows + 3) / 4, 4 * w.in * n, least_quads(n), [&](size_t begin, size_t end) {
       const Mxfp4Rows mine = part(w, 4 * begin, std::min(4 * end, w.rows));
       if (t == 0) bad += nan_scales(mine);
       run(y + t * ld + 4 * begin, ld, xq, n, mine);
@@ -206,11 +206,11 @@ struct Share {
   const float* xq;
 };
 
-// body(share, first row, row behind the last): all rows of all shares, over the threads.
+// body(share, first row, row behind the last): all rows of all shares, over the threads. `tokens`: of a share, on average.
 template <class Body>
-void over_rows(const std::vector<Share>& lot, size_t rows, size_t work_per_row, Body&& body) {
+void over_rows(const std::vector<Share>& lot, size_t rows, size_t columns, size_t tokens, Body&& body) {
   const size_t quads = (rows + 3) / 4;
-  parallel_for(lot.size() * quads, 4 * work_per_row, [&](size_t begin, size_t end) {
+  parallel_for(lot.size() * quads, 4 * columns * tokens, least_quads(tokens), [&](size_t begin, size_t end) {
     for (size_t stop; begin < end; begin = stop) {
       const size_t share = begin / quads, before = share * quads;
       stop = std::min(end, before + quads);
@@ -237,7 +237,7 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
     if (s.count == 1) last = &s;
   }
   std::atomic<size_t> bad{0};
-  over_rows(lot, width, 2 * latent * each, [&](const Share& s, size_t begin, size_t end) {
+  over_rows(lot, width, 2 * latent, each, [&](const Share& s, size_t begin, size_t end) {
     const Expert& e = s.of->expert;
     const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
     if (s.first == 0) bad += nan_scales(w1) + nan_scales(w3);
@@ -252,7 +252,7 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
       for (size_t i = std::max(begin, s.at); i < std::min(end, s.at + s.count); i++)
         k.dot.quad_order(xq + s.at * padded(width) + (i - s.at) * 128, s.count * 128, gate + i * width, width);
   });
-  over_rows(lot, latent, width * each, [&](const Share& s, size_t begin, size_t end) {
+  over_rows(lot, latent, width, each, [&](const Share& s, size_t begin, size_t end) {
     const Mxfp4Rows w2 = part(s.of->expert.w2, begin, end);
     if (s.first == 0) bad += nan_scales(w2);
     run(values + s.at * latent + begin, latent, s.xq, s.count, w2);
