@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from lilliput.model.config import Config
 from lilliput.model.state import JOURNAL_TOKENS, State
+from lilliput.weights.chosen import HELD_RESULTS
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 F32 = 4
@@ -16,7 +17,6 @@ DOT_SCRATCH = 280_576  # sums and opened weights of a product with several token
 LANES = 16
 PADDING = 128  # columns a kernel pads rows to
 BLOCK_POSITIONS = 128
-HELD_RESULTS = 4  # of experts that landed early (weights/experts.py)
 
 
 def kda_state_bytes(config: Config) -> int:

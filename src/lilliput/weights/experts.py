@@ -1,14 +1,13 @@
 """Routed experts: read in place from the shards as soon as the router has decided, kept by a policy, applied as they land.
 
 A layer asks once for all experts that its tokens chose, in ascending id; each is read once however many tokens chose it. Those
-that are not in the cache are read ahead of everything else. The arithmetic takes whichever expert is there, and holds a result
-back until all lower ids are added, so that the order of arrival cannot show.
+that are not in the cache are read ahead of everything else.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +17,15 @@ import numpy.typing as npt
 from lilliput import _core
 from lilliput.errors import LilliputError
 from lilliput.weights.checkpoint import ExpertTable
+from lilliput.weights.chosen import Chosen, Ids, Landing, Parts
 from lilliput.weights.disk import Disk
 from lilliput.weights.layout import ExpertSpec
 from lilliput.weights.policy import DEFAULT, Policy, make_policy
 from lilliput.weights.tape import padded
 
-Array = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
-Parts = tuple[Bytes, ...]  # the six tensors of one expert, in the order of ExpertSpec.PARTS
 
 MOST_ALIGNMENT = 4096  # that a disk asks for
-HELD_RESULTS = 4  # results that may wait for lower ids
 
 
 @dataclass(slots=True)
@@ -42,15 +38,6 @@ class ExpertStats:
     waits: int = 0
     waited_s: float = 0.0
     early: int = 0  # results that were ready before those of lower ids
-
-
-@dataclass(slots=True)
-class _Landing:
-    """An expert on its way: its bytes are being read into `slot`."""
-
-    slot: int
-    tickets: list[int]
-    parts: Parts
 
 
 class Experts:
@@ -136,7 +123,7 @@ class Experts:
         kept = self._resident.get((layer, expert))
         return kept[1] if kept else None
 
-    def keep(self, layer: int, expert: int, landing: _Landing) -> None:
+    def keep(self, layer: int, expert: int, landing: Landing) -> None:
         self._resident[layer, expert] = (landing.slot, landing.parts)
 
     def forget(self, layer: int, expert: int, slot: int) -> None:
@@ -151,7 +138,7 @@ class Experts:
     def give_window(self, slot: int) -> None:
         self._window.append(slot)
 
-    def land(self, layer: int, expert: int, slot: int) -> _Landing:
+    def land(self, layer: int, expert: int, slot: int) -> Landing:
         """Start reading an expert into a slot: one extent where its tensors are adjacent in a shard, else several."""
         row = self._rows[layer]
         files, offsets = self._table.file[row, expert].tolist(), self._table.offset[row, expert].tolist()
@@ -169,12 +156,12 @@ class Experts:
             self.stats.bytes_read += self._disk.delivered(file, (begin, length))
             at += padded(length, MOST_ALIGNMENT)
         self.stats.reads += 1
-        return _Landing(slot, tickets, tuple(parts))
+        return Landing(slot, tickets, tuple(parts))
 
-    def is_there(self, landing: _Landing) -> bool:
+    def is_there(self, landing: Landing) -> bool:
         return all(self._disk.reader.ready(ticket) for ticket in landing.tickets)
 
-    def wait(self, layer: int, expert: int, landing: _Landing) -> None:
+    def wait(self, layer: int, expert: int, landing: Landing) -> None:
         if not self.is_there(landing):
             self.stats.waits += 1
         while landing.tickets:  # a ticket leaves the list once it is answered, not by an interrupt: what is left is cancelled
@@ -185,120 +172,9 @@ class Experts:
                 raise
             landing.tickets.pop(0)
 
-    def cancel(self, landing: _Landing) -> None:
+    def cancel(self, landing: Landing) -> None:
         for ticket in landing.tickets:
             self._disk.cancel(ticket)
-
-
-class Chosen:
-    """The experts that one layer's tokens chose, from the request to the sum."""
-
-    def __init__(self, experts: Experts, layer: int, ids: Ids) -> None:
-        self._experts, self._layer, self._ids = experts, layer, ids
-        unique, uses = np.unique(ids, return_counts=True)
-        self._order: list[int] = unique.tolist()
-        self._admitted = experts.admit(layer, self._order, uses.tolist(), len(ids))
-        self._landings: dict[int, _Landing] = {}
-        self._waiting = deque(e for e in self._order if experts.resident(layer, e) is None)  # not yet asked for
-        experts.stats.hits += len(self._order) - len(self._waiting)
-        self._ask()
-
-    def _ask(self) -> None:
-        """Ask for the next experts, ascending, while there is room for them."""
-        while self._waiting:
-            expert = self._waiting[0]
-            slot = self._admitted[expert] if expert in self._admitted else self._experts.take_window()
-            if slot is None:
-                return
-            self._waiting.popleft()
-            self._landings[expert] = self._experts.land(self._layer, expert, slot)
-
-    def apply(self, weights: Array, x: Array, beta: float, linear_beta: float | None) -> Array:
-        """sum_e weight_e · w2_e situ(w1_e x, w3_e x) per token, ascending expert id: x [N, latent] → [N, latent]; weights [N, k]."""
-        experts, spec = self._experts, self._experts.spec
-        y = np.zeros_like(x)
-        early: dict[int, tuple[Array, Ids, Array]] = {}  # results whose turn has not come
-        left = deque(self._order)
-        while left:
-            batch = self._next(left, early)
-            if batch[0] == left[0]:
-                chosen = [(*self._tokens(expert, weights), self._parts(expert)) for expert in batch]
-                experts.nan_scales += _core.experts(y, x, chosen, spec.width, spec.latent, beta, linear_beta)
-                for _ in batch:
-                    self._done(left.popleft())
-            else:
-                (expert,) = batch
-                rows, share = self._tokens(expert, weights)
-                values = np.empty((len(rows), spec.latent), np.float32)
-                experts.nan_scales += _core.expert(values, x, rows, self._parts(expert), spec.width, spec.latent, beta, linear_beta)
-                early[expert] = (values, rows, share)
-                experts.stats.early += 1
-                self._done(expert)
-            while left and left[0] in early:
-                _core.accumulate(y, *early.pop(left.popleft()))
-        _core.finish(y)
-        return y
-
-    def _tokens(self, expert: int, weights: Array) -> tuple[Ids, Array]:
-        """The tokens that chose an expert, and with which weights."""
-        places = np.nonzero(self._ids == expert)
-        return places[0].astype(np.int32), np.ascontiguousarray(weights[places])
-
-    def _next(self, left: Sequence[int], early: Collection[int]) -> list[int]:
-        """What to apply now, of those that are `left` and not `early`: the lowest and all behind it that are there; or, where the lowest
-        is not, another one that is, whose result can be held back; or else the lowest alone, to wait for.
-
-        No more than half the window at once: while the arithmetic holds all of it, nothing can be read.
-        """
-        batch: list[int] = []
-        window = 0
-        for expert in left:
-            if expert in early or not self._is_there(expert):
-                break
-            if expert in self._landings and expert not in self._admitted:
-                window += 1
-                if batch and window > self._experts.window // 2:
-                    break
-            batch.append(expert)
-        if not batch and len(early) < HELD_RESULTS:
-            batch = [next((expert for expert in left if expert not in early and self._is_there(expert)), left[0])]
-        return batch or [left[0]]
-
-    def _is_there(self, expert: int) -> bool:
-        landing = self._landings.get(expert)
-        return expert not in self._waiting if landing is None else self._experts.is_there(landing)
-
-    def _parts(self, expert: int) -> Parts:
-        landing = self._landings.get(expert)
-        if landing is None:
-            kept = self._experts.resident(self._layer, expert)
-            assert kept is not None
-            return kept
-        self._experts.wait(self._layer, expert, landing)
-        return landing.parts
-
-    def _done(self, expert: int) -> None:
-        landing = self._landings.pop(expert, None)
-        if landing is None:
-            return
-        if expert in self._admitted:
-            self._experts.keep(self._layer, expert, landing)
-        else:
-            self._experts.give_window(landing.slot)
-        self._ask()
-
-    def cancel(self) -> None:
-        """Stop what is in flight and put every slot back where it belongs."""
-        for expert, landing in self._landings.items():
-            self._experts.cancel(landing)
-            if expert not in self._admitted:
-                self._experts.give_window(landing.slot)
-        for expert, slot in self._admitted.items():
-            if self._experts.resident(self._layer, expert) is None:
-                self._experts.forget(self._layer, expert, slot)
-        self._landings.clear()
-        self._admitted.clear()
-        self._waiting.clear()
 
 
 def slot_bytes(spec: ExpertSpec) -> int:
