@@ -87,6 +87,22 @@ def test_other_ids_every_round_and_an_empty_sequence_every_pass(engine: Engine, 
     assert not any(i in engine.config.media_ids or i >= engine.source.usable_ids for ids in eights for i in ids)
 
 
+def test_the_same_ids_every_round_where_asked(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+    honest = Model.forward
+
+    def forward(self: Model, spans: Any, **how: Any) -> None:
+        honest(self, spans, **how)
+        reads.append(engine.weights.disk.stats()["bytes_read"])
+
+    monkeypatch.setattr(Model, "forward", forward)
+    assert measure_prefill(engine, [8], repeats=3, same_ids=True).as_dict()["same_ids"] is True
+    assert reads[0] < reads[1] == reads[2] == reads[4]  # everything fits: what one pass needed is there
+    reads.clear()
+    measure_prefill(engine, [8], repeats=3)
+    assert reads[1] < reads[4]
+
+
 def test_products_of_the_released_model_by_hand() -> None:
     """The tape's 111.1 GB of bf16, sixteen experts of 33,030,144 weights in 92 layers, three multiply-adds per number of the KDA state, and
     1,088 per head and position seen; the head once."""

@@ -98,6 +98,7 @@ class Prefill:
     engine: Engine
     lengths: list[Length]
     repeats: int
+    same_ids: bool
     interrupt: BaseException | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +106,7 @@ class Prefill:
         whole = read_config(source.directory)
         return {
             "rounds": self.repeats,
+            "same_ids": self.same_ids,
             "interrupted": self.interrupt is not None,
             "processor_granted": median(granted) if (granted := [peak.granted for x in self.lengths for peak in x.peaks]) else None,
             "passes": [self._row(length, whole) for length in self.lengths if length.seconds],
@@ -147,14 +149,21 @@ class Prefill:
 
 
 def measure_prefill(
-    engine: Engine, lengths: Sequence[int], *, repeats: int = 3, busy: BusyCore | None = None, progress: Progress | None = None
+    engine: Engine,
+    lengths: Sequence[int],
+    *,
+    repeats: int = 3,
+    same_ids: bool = False,
+    busy: BusyCore | None = None,
+    progress: Progress | None = None,
 ) -> Prefill:
     """Time single passes of each of `lengths` tokens. The engine's budget must leave room for them: see `budget_beside`.
 
-    With `busy` every pass is played again beside it. An interrupt ends the measuring and is kept in the result.
+    With `same_ids` every round plays those of the first, whose experts are in memory then, where they fit. With `busy` every pass is played
+    again beside it. An interrupt ends the measuring and is kept in the result.
     """
     check_whole("--repeats", repeats, 1)
-    found = Prefill(engine, [Length(n) for n in lengths], repeats)
+    found = Prefill(engine, [Length(n) for n in lengths], repeats, same_ids)
     _bench.set_threads(_core.threads())
     done, steps = 0, len(lengths) * (1 + repeats)
 
@@ -174,7 +183,7 @@ def measure_prefill(
             for length in found.lengths:
                 length.peaks.append(timed(lambda: Work(_bench.peak(_core.isa(), rounds)), _core.threads()))
                 before = length.split.wall
-                state, ids = _begun(engine), _ids(engine, length.tokens, number + 1)
+                state, ids = _begun(engine), _ids(engine, length.tokens, 0 if same_ids else number + 1)
                 with length.split.counting(engine):
                     _play(engine, state, ids)
                 length.seconds.append(length.split.wall - before)

@@ -22,6 +22,7 @@ from lilliput.engine.source import Source
 @click.argument("model")
 @click.option("--tokens", default="1,8,64,512,2048", show_default=True, metavar="N,...", help="Lengths of the passes.")
 @click.option("--repeats", type=int, default=3, show_default=True, metavar="N", help="Rounds.")
+@click.option("--same-ids", is_flag=True, help="Play the same ids in every round: their experts stay in memory, where they fit.")
 @click.option("--busy-core", is_flag=True, help="Play every pass again while another process keeps one of our processors busy.")
 @options.memory
 @options.machine
@@ -30,6 +31,7 @@ def prefill(
     model: str,
     tokens: str,
     repeats: int,
+    same_ids: bool,
     busy_core: bool,
     memory: options.Memory,
     threads: int | None,
@@ -59,7 +61,7 @@ def prefill(
         isa=isa,
     ) as engine:
         with terminal.job_progress("measuring") as progress, BusyCore() if busy_core else nullcontext() as busy:
-            found = measure_prefill(engine, lengths, repeats=repeats, busy=busy, progress=progress)
+            found = measure_prefill(engine, lengths, repeats=repeats, same_ids=same_ids, busy=busy, progress=progress)
         about = {key: value for key, value in facts(engine).items() if key != "run"}
         report = {"command": "bench prefill", "model": model, **found.as_dict(), **about}
     write_json(json_file, report)
