@@ -145,8 +145,8 @@ def test_pieces_that_follow_each_other_are_one_matrix(tokens: int, cuts: list[in
 
     def run() -> tuple[Floats, Floats]:
         out = np.full((2, tokens, 75), np.float32(7))
-        _core.matmul_bf16(out[0], x, pieces, rows, 3)
-        _core.matmul_k12(out[1], x, packed, rows, 3)
+        _core.matmul(out[0], x, _core.Rows("bf16", pieces, rows, columns), 3)
+        _core.matmul(out[1], x, _core.Rows("k12", packed, rows, columns), 3)
         return out[0], out[1]
 
     for got in everywhere(run):
@@ -350,9 +350,11 @@ Q = np.zeros((1, 4, 6), F)
     ("call", "message"),
     [
         (lambda: _core.matmul_bf16(Y, X, W[1:], 4, 0), "w: needed uint8 with 48 elements, found uint8 [47]"),
-        (lambda: _core.matmul_bf16(Y, X, [W, W], [4], 0), "rows: needed one number for each of 2 pieces, found 1"),
-        (lambda: _core.matmul_bf16(Y, X, [W[:24], W], [2, 4], 0), "y: needed at least 0 + 6 columns"),
-        (lambda: _core.matmul_bf16(Y, X, [W[:24], W[:24]], [2, 3], 0), "w: needed uint8 with 36 elements, found uint8"),
+        (lambda: _core.Rows("bf16", [W, W], [4], 6), "rows: needed one number for each of 2 pieces, found 1"),
+        (lambda: _core.matmul(Y, X, _core.Rows("bf16", [W[:24], W], [2, 4], 6), 0), "y: needed at least 0 + 6 columns"),
+        (lambda: _core.matmul(Y, X[:, :5].copy(), _core.Rows("bf16", [W], [4], 6), 0), "x: needed float32 [*, 6], found float32 [2, 5]"),
+        (lambda: _core.Rows("q8", [W], [4], 6), "kind: needed `bf16` or `k12`, found `q8`"),
+        (lambda: _core.Rows("bf16", [W[:24], W[:24]], [2, 3], 6), "w: needed uint8 with 36 elements, found uint8"),
         (lambda: _core.matmul_bf16(Y, X, W, 4, 2), "y: needed at least 2 + 4 columns (row0 + rows), found float32 [2, 5]"),
         (lambda: _core.matmul_bf16(Y, X.astype(np.float64), W, 4, 0), "x: needed float32 [*, *], found float64 [2, 6]"),
         (lambda: _core.matmul_bf16(Y, X[:, ::2], W[:24], 4, 0), "x: needed a C-contiguous array"),

@@ -137,7 +137,7 @@ def test_an_expert(width: int, latent: int, linear_beta: float | None, chosen: l
 
     def run() -> Floats:
         y = before.copy()
-        assert _core.experts(y, x, [(index, weight, [p.reshape(-1) for p in parts])], width, latent, 4.0, linear_beta) == 0
+        assert _core.experts(y, x, [(index, weight, _core.Expert([p.reshape(-1) for p in parts], width, latent))], 4.0, linear_beta) == 0
         return y
 
     (got,) = everywhere(run)
@@ -156,17 +156,17 @@ def test_several_experts_add_up_one_after_the_other(tokens: int) -> None:
     chosen = []
     for number, parts in enumerate(experts):
         index = np.flatnonzero(rng.uniform(size=tokens) < (1.0 if number in {2, 5} else 0.4)).astype(np.int32)
-        chosen.append((index, rng.uniform(0, 1, len(index)).astype(F), [p.reshape(-1) for p in parts]))
+        chosen.append((index, rng.uniform(0, 1, len(index)).astype(F), _core.Expert([p.reshape(-1) for p in parts], width, latent)))
     expected = before
     for (index, weight, _), parts in zip(chosen, experts, strict=True):
         expected = expert_plain(expected, x, index, weight, parts, 4.0, 25.0) if len(index) else expected
 
     def run() -> tuple[Floats, Floats]:
         together, early = before.copy(), before.copy()
-        assert _core.experts(together, x, chosen, width, latent, 4.0, 25.0) == 0
-        for index, weight, parts in chosen:
+        assert _core.experts(together, x, chosen, 4.0, 25.0) == 0
+        for index, weight, expert in chosen:
             values = np.empty((len(index), latent), F)
-            assert _core.expert(values, x, index, parts, width, latent, 4.0, 25.0) == 0
+            assert _core.expert(values, x, index, expert, 4.0, 25.0) == 0
             _core.accumulate(early, values, index, weight)
         return together, early
 
@@ -180,7 +180,7 @@ def test_no_bound_may_be_written_as_nan() -> None:
     results = []
     for linear_beta in (None, float("nan"), 2.0):
         y = np.zeros((2, 32), F)
-        _core.experts(y, x, [(np.arange(2, dtype=np.int32), np.ones(2, F), parts)], 32, 32, 4.0, linear_beta)
+        _core.experts(y, x, [(np.arange(2, dtype=np.int32), np.ones(2, F), _core.Expert(parts, 32, 32))], 4.0, linear_beta)
         results.append(y)
     same_bits(results[0], results[1])
     assert (results[0] != results[2]).any()
@@ -195,7 +195,8 @@ def test_an_expert_saturates_at_its_bound() -> None:
     scales = np.full((32, 1), 127, np.uint8)
     y = np.zeros((1, 32), F)
     x = np.full((1, 32), F(1000))
-    _core.experts(y, x, [(np.zeros(1, np.int32), np.ones(1, F), [full, scales, identity, scales, full, scales])], 32, 32, 4.0, 25.0)
+    expert = _core.Expert([full, scales, identity, scales, full, scales], 32, 32)
+    _core.experts(y, x, [(np.zeros(1, np.int32), np.ones(1, F), expert)], 4.0, 25.0)
     np.testing.assert_array_equal(y, np.full((1, 32), F(100)))
 
 
@@ -205,11 +206,11 @@ def test_an_expert_counts_the_nan_scales_of_all_its_matrices() -> None:
     parts[1][3, 0] = parts[3][5, 1] = parts[3][6, 0] = parts[5][0, 0] = 255
     x, y = rng.normal(size=(50, 32)).astype(F), np.zeros((50, 32), F)
     everyone, nobody = np.arange(50, dtype=np.int32), np.zeros(0, np.int32)
-    assert _core.experts(y, x, [(everyone, np.ones(50, F), parts)], 64, 32, 4.0, 25.0) == 4
+    assert _core.experts(y, x, [(everyone, np.ones(50, F), _core.Expert(parts, 64, 32))], 4.0, 25.0) == 4
     same_bits(y, expert_plain(np.zeros_like(y), x, everyone, np.ones(50, F), parts, 4.0, 25.0))
     before = y.copy()
-    assert _core.experts(y, x, [(nobody, np.ones(0, F), parts)], 64, 32, 4.0, 25.0) == 0
-    assert _core.experts(y, x, [], 64, 32, 4.0, 25.0) == 0
+    assert _core.experts(y, x, [(nobody, np.ones(0, F), _core.Expert(parts, 64, 32))], 4.0, 25.0) == 0
+    assert _core.experts(y, x, [], 4.0, 25.0) == 0
     same_bits(y, before)
 
 
@@ -226,7 +227,7 @@ def wrong_expert(**change: object) -> Callable[[], object]:
     }
     given.update(change)
     y, x, index, weight, parts, width, latent = given.values()
-    return lambda: _core.experts(y, x, [(index, weight, parts)], width, latent, 4.0, None)  # type: ignore[list-item, arg-type]
+    return lambda: _core.experts(y, x, [(index, weight, _core.Expert(parts, width, latent))], 4.0, None)  # type: ignore[arg-type, list-item]
 
 
 @pytest.mark.parametrize(
@@ -240,6 +241,10 @@ def wrong_expert(**change: object) -> Callable[[], object]:
         (wrong_expert(weight=np.ones(3, F)), r"weight: needed float32 \[2\], found float32 \[3\]"),
         (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 5), r"parts: needed 6 arrays \(w1, w2, w3, each packed and scale\), found 5"),
         (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 6), r"parts\[1\] \(w1.scale\): needed uint8 with 64 elements, found"),
+        (
+            wrong_expert(x=np.zeros((3, 64), F), y=np.zeros((3, 64), F)),
+            "chosen: needed experts of one width that take 64 values each, found",
+        ),
         (wrong_expert(width=60), "width, latent: needed multiples of 32 .one MXFP4 group., found 60, 32"),
         (
             lambda: _core.mxfp4_matmul(np.zeros((1, 4), F), np.zeros((1, 48), F), np.zeros(96, np.uint8), np.zeros(4, np.uint8), 0),

@@ -50,7 +50,7 @@ def everything() -> list[tuple[str, Callable[[], object]]]:
         ("bf16", lambda: _core.matmul_bf16(ones(1, 4), ones(1, 128), bf16, 4)),
         ("k12", lambda: _core.matmul_k12(ones(1, 4), ones(1, 128), packed, 4)),
         ("experts", lambda: _core.mxfp4_matmul(ones(1, 32), ones(1, 32), nibbles, scales)),
-        ("experts", lambda: _core.experts(ones(1, 32), ones(1, 32), [(row, weight, parts)], 32, 32, 4.0, None)),
+        ("experts", lambda: _core.experts(ones(1, 32), ones(1, 32), [(row, weight, _core.Expert(parts, 32, 32))], 4.0, None)),
         ("experts", lambda: _core.accumulate(ones(1, 32), ones(1, 32), row, weight)),
         ("kv_b", lambda: _core.absorb_query(ones(1, 2, 40), ones(1, 2, 12), kv_b, "bf16", 4, 4)),
         ("kv_b", lambda: _core.absorb_value(ones(1, 2, 4), ones(1, 2, 32), kv_b, "bf16", 4, 4)),

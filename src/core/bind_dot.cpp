@@ -91,15 +91,26 @@ void multiply_one(const Out& y, const In& x, const In& w, size_t rows, size_t ro
   multiply(y, t, {of(w, rows, t.in)}, row0);
 }
 
-template <OneOf of>
-void multiply_pieces(const Out& y, const In& x, const std::vector<In>& pieces, const std::vector<size_t>& rows, size_t row0) {
-  const Tokens t = tokens_of(x);
-  if (pieces.size() != rows.size())
-    refuse("rows", "one number for each of " + std::to_string(pieces.size()) + " pieces", std::to_string(rows.size()));
-  std::vector<Weights> all;
-  all.reserve(pieces.size());
-  for (size_t i = 0; i < pieces.size(); i++) all.push_back(of(pieces[i], rows[i], t.in));
-  multiply(y, t, all, row0);
+Weights whole(const In& w, const std::string& kind, size_t rows, size_t in);
+
+// Consecutive rows of one matrix in pieces: checked once, multiplied with many times. Keeps the arrays alive.
+struct Rows {
+  std::vector<Weights> pieces;
+  std::vector<In> held;
+  size_t columns;
+
+  Rows(const std::string& kind, std::vector<In> data, const std::vector<size_t>& rows, size_t columns)
+      : held(std::move(data)), columns(columns) {
+    if (held.size() != rows.size())
+      refuse("rows", "one number for each of " + std::to_string(held.size()) + " pieces", std::to_string(rows.size()));
+    pieces.reserve(held.size());
+    for (size_t i = 0; i < held.size(); i++) pieces.push_back(whole(held[i], kind, rows[i], columns));
+  }
+};
+
+void multiply_rows(const Out& y, const In& x, const Rows& w, size_t row0) {
+  const Tokens t{array<float>(x, "x", {kAny, size_t(w.columns)}), x.shape(0), w.columns};
+  multiply(y, t, w.pieces, row0);
 }
 
 void multiply_t(const Out& y, const In& x, const Weights& w, size_t row, size_t rows) {
@@ -208,55 +219,50 @@ void accumulate_values(const Out& y, const In& values, const In& index, const In
   accumulate(to, from, rows, weights, count, latent);
 }
 
-// What is the same for all experts of a layer.
-struct Shape {
-  size_t width, latent;
-  float beta, linear_beta;
-  bool bounded;
+// The tensors of one expert: checked once, applied many times. Keeps the arrays alive.
+struct ExpertParts {
+  Mxfp4Rows w1, w2, w3;
+  std::vector<In> held;
 
-  Shape(size_t width, size_t latent, float beta, std::optional<float> linear)
-      : width(width),
-        latent(latent),
-        beta(beta),
-        linear_beta(linear.value_or(0.0f)),
-        bounded(linear.has_value() && !std::isnan(linear_beta)) {
+  ExpertParts(std::vector<In> parts, size_t width, size_t latent) : held(std::move(parts)) {
+    if (held.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(held.size()));
     if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
       refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
+    w1 = mxfp4(held[0], "parts[0] (w1.packed)", held[1], "parts[1] (w1.scale)", width, latent);
+    w2 = mxfp4(held[2], "parts[2] (w2.packed)", held[3], "parts[3] (w2.scale)", latent, width);
+    w3 = mxfp4(held[4], "parts[4] (w3.packed)", held[5], "parts[5] (w3.scale)", width, latent);
+  }
+  Expert with(float beta, std::optional<float> linear_beta) const {
+    const float linear = linear_beta.value_or(0.0f);
+    return {w1, w2, w3, beta, linear, linear_beta.has_value() && !std::isnan(linear)};
   }
 };
 
-Expert expert_of(const std::vector<In>& parts, const Shape& s) {
-  if (parts.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(parts.size()));
-  return {mxfp4(parts[0], "parts[0] (w1.packed)", parts[1], "parts[1] (w1.scale)", s.width, s.latent),
-          mxfp4(parts[2], "parts[2] (w2.packed)", parts[3], "parts[3] (w2.scale)", s.latent, s.width),
-          mxfp4(parts[4], "parts[4] (w3.packed)", parts[5], "parts[5] (w3.scale)", s.width, s.latent),
-          s.beta,
-          s.linear_beta,
-          s.bounded};
-}
-
-size_t expert(const Out& y, const In& x, const In& index, const std::vector<In>& parts, size_t width, size_t latent, float beta,
-              std::optional<float> linear_beta) {
-  const Shape shape(width, latent, beta, linear_beta);
+size_t expert(const Out& y, const In& x, const In& index, const ExpertParts& parts, float beta, std::optional<float> linear_beta) {
+  const size_t latent = parts.w1.in, count = index.shape(0);
   const float* from = array<float>(x, "x", {kAny, size_t(latent)});
   const int32_t* rows = token_rows(index, x.shape(0));
-  const size_t count = index.shape(0);
   float* to = array<float>(y, "y", {size_t(count), size_t(latent)});
-  const Expert e = expert_of(parts, shape);
+  const Expert e = parts.with(beta, linear_beta);
   const nb::gil_scoped_release unlocked;
   return apply_expert(to, from, rows, count, e);
 }
 
-size_t experts(const Out& y, const In& x, const std::vector<std::tuple<In, In, std::vector<In>>>& chosen, size_t width, size_t latent,
-               float beta, std::optional<float> linear_beta) {
-  const Shape shape(width, latent, beta, linear_beta);
-  const float* from = array<float>(x, "x", {kAny, size_t(latent)});
-  float* to = array<float>(y, "y", {size_t(x.shape(0)), size_t(latent)});
+using ChosenExpert = std::tuple<In, In, const ExpertParts*>;
+
+size_t experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chosen, float beta, std::optional<float> linear_beta) {
+  const float* from = array<float>(x, "x", {kAny, kAny});
+  const size_t tokens = x.shape(0), latent = x.shape(1);
+  float* to = array<float>(y, "y", {size_t(tokens), size_t(latent)});
   std::vector<Chosen> all;
   all.reserve(chosen.size());
   for (const auto& [index, weight, parts] : chosen) {
+    const size_t width = parts->w1.rows, first = all.empty() ? width : all.front().expert.w1.rows;
+    if (parts->w1.in != latent || width != first)
+      refuse("chosen", "experts of one width that take " + std::to_string(latent) + " values each",
+             "one of width " + std::to_string(width) + " that takes " + std::to_string(parts->w1.in));
     const size_t count = index.shape(0);
-    all.push_back({token_rows(index, x.shape(0)), array<float>(weight, "weight", {size_t(count)}), count, expert_of(parts, shape)});
+    all.push_back({token_rows(index, tokens), array<float>(weight, "weight", {size_t(count)}), count, parts->with(beta, linear_beta)});
   }
   const nb::gil_scoped_release unlocked;
   return apply_experts(to, from, all.data(), all.size());
@@ -358,12 +364,13 @@ void bind_dot(nb::module_& m) {
       nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("row0") = 0, "y[:, row0:row0+rows] = x w^T; w float32 [rows, in].");
   m.def("matmul_bf16", &multiply_one<bf16_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
         "The same with w as bf16 bytes at any alignment.");
-  m.def("matmul_bf16", &multiply_pieces<bf16_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
-        "The same with pieces that follow each other, rows[i] rows in w[i].");
   m.def("matmul_k12", &multiply_one<k12_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
         "The same with w as a K12 piece.");
-  m.def("matmul_k12", &multiply_pieces<k12_rows>, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("rows"), nb::arg("row0") = 0,
-        "The same with pieces that follow each other, rows[i] rows in w[i].");
+  nb::class_<Rows>(m, "Rows",
+                   "Consecutive rows of one matrix, rows[i] of them in data[i]: bf16 bytes, or a K12 piece. Keeps the arrays alive.")
+      .def(nb::init<const std::string&, std::vector<In>, const std::vector<size_t>&, size_t>(), nb::arg("kind"), nb::arg("data"),
+           nb::arg("rows"), nb::arg("columns"));
+  m.def("matmul", &multiply_rows, nb::arg("y"), nb::arg("x"), nb::arg("w"), nb::arg("row0") = 0, "y[:, row0:row0+rows] = x w^T.");
   m.def(
       "matmul_t_f32",
       [](const Out& y, const In& x, const In& w) {
@@ -388,12 +395,12 @@ void bind_dot(nb::module_& m) {
         "o_lat [T, H, c] to o [T, H, v] through the value rows of kv_b.");
   m.def("mxfp4_matmul", &mxfp4_matmul, nb::arg("y"), nb::arg("x"), nb::arg("packed"), nb::arg("scales"), nb::arg("row0") = 0,
         "y[:, row0:row0+rows] = x w^T with MXFP4 weights; returns how many NaN scales (255, taken as 0) they hold.");
-  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("parts"), nb::arg("width"), nb::arg("latent"),
-        nb::arg("beta"), nb::arg("linear_beta").none(),
+  nb::class_<ExpertParts>(m, "Expert", "The six tensors of one expert: w1, w2, w3, each packed and scale. Keeps the arrays alive.")
+      .def(nb::init<std::vector<In>, size_t, size_t>(), nb::arg("parts"), nb::arg("width"), nb::arg("latent"));
+  m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("expert"), nb::arg("beta"), nb::arg("linear_beta").none(),
         "y[j] = expert(x[index[j]]), for `accumulate` to add later; returns how many NaN scales the expert holds.");
-  m.def("experts", &experts, nb::arg("y"), nb::arg("x"), nb::arg("chosen"), nb::arg("width"), nb::arg("latent"), nb::arg("beta"),
-        nb::arg("linear_beta").none(),
-        "y[index[j]] += weight[j] * expert(x[index[j]]), fused, for one (index, weight, parts) after the other; returns how many NaN\n"
+  m.def("experts", &experts, nb::arg("y"), nb::arg("x"), nb::arg("chosen"), nb::arg("beta"), nb::arg("linear_beta").none(),
+        "y[index[j]] += weight[j] * expert(x[index[j]]), fused, for one (index, weight, expert) after the other; returns how many NaN\n"
         "scales they hold.");
   m.def("accumulate", &accumulate_values, nb::arg("y"), nb::arg("values"), nb::arg("index"), nb::arg("weight"),
         "y[index[j]] += weight[j] * values[j], fused: the last step of `experts`.");

@@ -111,9 +111,9 @@ def _experts() -> float:
     parts = [[*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)] for _ in range(4)]
     x, y = np.ones((1, LATENT), np.float32), np.zeros((1, LATENT), np.float32)
     row, weight = np.zeros(1, np.int32), np.ones(1, np.float32)
-    chosen = [(row, weight, tensors) for tensors in parts]
+    chosen = [(row, weight, _core.Expert(tensors, WIDTH, LATENT)) for tensors in parts]
     nbytes = sum(p.nbytes for tensors in parts for p in tensors)
-    return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, WIDTH, LATENT, 4.0, 25.0))
+    return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, 4.0, 25.0))
 
 
 def _best_seconds(run: Callable[[], object], clock: Clock = time.perf_counter) -> float:

@@ -8,7 +8,6 @@ import numpy as np
 
 from lilliput import _core
 from lilliput.model.ops import Array
-from lilliput.weights.tape import multiply
 from lilliput.weights.weights import Weights
 
 
@@ -28,7 +27,7 @@ class Linear:
             _core.matmul_f32(y, x, resident, 0)
         else:
             for stretch in self.weights.tape.stretches(self.name):
-                multiply(stretch, x, y)
+                stretch.multiply(x, y)
         return y
 
 

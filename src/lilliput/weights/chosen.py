@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-Parts = tuple[npt.NDArray[np.uint8], ...]  # the six tensors of one expert, in the order of ExpertSpec.PARTS
 
 HELD_RESULTS = 4  # results that may wait for lower ids
 
@@ -32,7 +31,7 @@ class Landing:
 
     slot: int
     tickets: list[int]
-    parts: Parts
+    weights: _core.Expert
 
 
 class Chosen:
@@ -67,7 +66,7 @@ class Chosen:
 
     def apply(self, weights: Array, x: Array, beta: float, linear_beta: float | None) -> Array:
         """sum_e weight_e · w2_e situ(w1_e x, w3_e x) per token, ascending expert id: x [N, latent] → [N, latent]; weights [N, k]."""
-        experts, spec = self._experts, self._experts.spec
+        experts, latent = self._experts, self._experts.spec.latent
         y = np.zeros_like(x)
         shares = weights.ravel()[self._by_expert]
         early: dict[int, tuple[Array, Ids, Array]] = {}  # results whose turn has not come
@@ -76,15 +75,15 @@ class Chosen:
             batch = self._next(left, early)
             if batch[0] == left[0]:
                 places = [self._choices[expert] for expert in batch]
-                chosen = [(self._rows[at], shares[at], self._parts(expert)) for expert, at in zip(batch, places, strict=True)]
-                experts.nan_scales += _core.experts(y, x, chosen, spec.width, spec.latent, beta, linear_beta)
+                chosen = [(self._rows[at], shares[at], self._weights(expert)) for expert, at in zip(batch, places, strict=True)]
+                experts.nan_scales += _core.experts(y, x, chosen, beta, linear_beta)
                 for _ in batch:
                     self._done(left.popleft())
             else:
                 (expert,) = batch
                 rows = self._rows[self._choices[expert]]
-                values = np.empty((len(rows), spec.latent), np.float32)
-                experts.nan_scales += _core.expert(values, x, rows, self._parts(expert), spec.width, spec.latent, beta, linear_beta)
+                values = np.empty((len(rows), latent), np.float32)
+                experts.nan_scales += _core.expert(values, x, rows, self._weights(expert), beta, linear_beta)
                 early[expert] = (values, rows, shares[self._choices[expert]])
                 experts.stats.early += 1
                 self._done(expert)
@@ -117,14 +116,14 @@ class Chosen:
         landing = self._landings.get(expert)
         return expert in self._kept if landing is None else self._experts.is_there(landing)
 
-    def _parts(self, expert: int) -> Parts:
+    def _weights(self, expert: int) -> _core.Expert:
         landing = self._landings.get(expert)
         if landing is None:
             kept = self._experts.resident(self._layer, expert)
             assert kept is not None
             return kept
         self._experts.wait(self._layer, expert, landing)
-        return landing.parts
+        return landing.weights
 
     def _done(self, expert: int) -> None:
         landing = self._landings.pop(expert, None)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lilliput import _core
 from lilliput.errors import LilliputError
 from lilliput.weights.checkpoint import ExpertTable
-from lilliput.weights.chosen import Chosen, Ids, Landing, Parts
+from lilliput.weights.chosen import Chosen, Ids, Landing
 from lilliput.weights.disk import Disk
 from lilliput.weights.layout import ExpertSpec
 from lilliput.weights.policy import DEFAULT, Policy, make_policy
@@ -68,7 +68,7 @@ class Experts:
         self._policy: Policy | None = make_policy(policy, slots, spec.layers, spec.num_experts) if slots else None
         self._planned = slots
         self.window = window
-        self._resident: dict[tuple[int, int], tuple[int, Parts]] = {}  # kept experts that are there: slot, tensors
+        self._resident: dict[tuple[int, int], tuple[int, _core.Expert]] = {}  # kept experts that are there, with their slots
         self._free = deque(range(slots))
         self._window = deque(range(slots, slots + window))
         self._open: Chosen | None = None
@@ -119,12 +119,12 @@ class Experts:
             slots[expert] = self._free.popleft() if displaced is None else self._resident.pop(displaced)[0]
         return slots
 
-    def resident(self, layer: int, expert: int) -> Parts | None:
+    def resident(self, layer: int, expert: int) -> _core.Expert | None:
         kept = self._resident.get((layer, expert))
         return kept[1] if kept else None
 
     def keep(self, layer: int, expert: int, landing: Landing) -> None:
-        self._resident[layer, expert] = (landing.slot, landing.parts)
+        self._resident[layer, expert] = (landing.slot, landing.weights)
 
     def forget(self, layer: int, expert: int, slot: int) -> None:
         """An admitted expert did not land."""
@@ -156,7 +156,7 @@ class Experts:
             self.stats.bytes_read += self._disk.delivered(file, (begin, length))
             at += padded(length, MOST_ALIGNMENT)
         self.stats.reads += 1
-        return Landing(slot, tickets, tuple(parts))
+        return Landing(slot, tickets, _core.Expert(parts, self.spec.width, self.spec.latent))
 
     def is_there(self, landing: Landing) -> bool:
         return all(self._disk.reader.ready(ticket) for ticket in landing.tickets)

@@ -40,13 +40,16 @@ class Piece:
     data: Bytes
 
 
-Stretch = Sequence[Piece]  # that follow each other in one matrix, at least one
+class Stretch:
+    """Pieces that follow each other in one matrix, at least one."""
 
+    def __init__(self, pieces: Sequence[Piece], columns: int) -> None:
+        self.pieces, self._row = pieces, pieces[0].row
+        self._rows = _core.Rows(pieces[0].kind, [piece.data for piece in pieces], [piece.rows for piece in pieces], columns)
 
-def multiply(stretch: Stretch, x: Array, y: Array) -> None:
-    """y[:, rows of the stretch] = x Wᵀ for x [T, columns], y [T, all rows]."""
-    product = _core.matmul_bf16 if stretch[0].kind == "bf16" else _core.matmul_k12
-    product(y, x, [piece.data for piece in stretch], [piece.rows for piece in stretch], stretch[0].row)
+    def multiply(self, x: Array, y: Array) -> None:
+        """y[:, rows of the stretch] = x Wᵀ for x [T, columns], y [T, all rows]."""
+        _core.matmul(y, x, self._rows, self._row)
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Tape:
         self._pin_memory = _core.Arena(total) if total else None
         self._pin_view = self._pin_memory.array() if self._pin_memory else np.empty(0, np.uint8)
         self._loaded: dict[int, Piece] = {}  # pins that are there
+        self._whole: dict[str, Stretch] = {}  # matrices all of whose pieces are pinned and there
         self._verified: set[int] = set()
         self._flights: deque[_Flight] = deque()
         self._playing = 0  # the piece whose turn is next
@@ -146,9 +150,9 @@ class Tape:
             at = self._specs[self._playing].name if self._playing < self._stop else "its end"
             raise AssertionError(f"the tape is at {at}, not at {name}")
         while self._playing < wanted.stop:
-            stretch, regions = self._take(range(self._playing, wanted.stop))
+            stretch, regions = self._take(name, range(self._playing, wanted.stop))
             yield stretch  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
-            self._playing += len(stretch)
+            self._playing += len(stretch.pieces)
             for _ in range(regions):
                 self._ring.give_back()
             self._request_ahead()
@@ -157,7 +161,7 @@ class Tape:
     def hold(self, name: str) -> Iterator[Piece]:
         """The next matrix, which is a single piece, valid until the block is left."""
         stretches = self.stretches(name)
-        (piece,) = next(stretches)
+        (piece,) = next(stretches).pieces
         yield piece
         for _ in stretches:
             raise AssertionError(f"{name} is held whole, so it must be one piece")
@@ -166,25 +170,33 @@ class Tape:
         """End the reads; no piece may be used any more."""
         self._drop_flights()
         self._loaded.clear()
+        self._whole.clear()
 
-    def _take(self, indices: range) -> tuple[list[Piece], int]:
-        """The first of the pieces and those behind it that are there already, and how many regions of the ring they hold.
+    def _take(self, name: str, indices: range) -> tuple[Stretch, int]:
+        """The first of the matrix's pieces and those behind it that are there already, and how many regions of the ring they hold.
 
         No more than a share of the ring: while the arithmetic holds all of it, nothing can be read.
         """
-        stretch: list[Piece] = []
+        whole = self._whole.get(name)
+        if whole is not None:
+            self.stats.pieces += len(indices)
+            return whole, 0
+        pieces: list[Piece] = []
         regions = held = 0
         for index in indices:
             piece = self._loaded.get(index)
             if piece is None:
-                if stretch and not self._is_there(index, held):
+                if pieces and not self._is_there(index, held):
                     break
                 flight, piece = self._land(index)
                 if not flight.pinned:
                     regions += 1
                     held += self._spaces[index]
-            stretch.append(piece)
-        self.stats.pieces += len(stretch)
+            pieces.append(piece)
+        self.stats.pieces += len(pieces)
+        stretch = Stretch(pieces, self._specs[indices.start].columns)
+        if not regions and len(pieces) == len(self._ranges[name]):
+            self._whole[name] = stretch
         return stretch, regions
 
     def _is_there(self, index: int, held: int) -> bool:
@@ -234,6 +246,8 @@ class Tape:
 
     def _request_ahead(self) -> None:
         """Ask for pieces in the order of their turns, as far as the ring has room."""
+        if len(self._loaded) == len(self._specs):
+            return
         while True:
             if self._next_request == (self._first_head if self._wrapped else self._stop):
                 if self._wrapped or not self._more:

@@ -49,12 +49,15 @@ class Experts(Group):
         spec, parts = self._spec, self._parts
         x, y = values((tokens, spec.latent)), np.zeros((tokens, spec.latent), np.float32)
         rows, weight = np.arange(tokens, dtype=np.int32), np.full(tokens, 1 / 16, np.float32)
-        batches = [[(rows, weight, p) for p in parts[i : i + AT_ONCE]] for i in range(0, len(parts), AT_ONCE)]
+        batches = [
+            [(rows, weight, _core.Expert(p, spec.width, spec.latent)) for p in parts[i : i + AT_ONCE]]
+            for i in range(0, len(parts), AT_ONCE)
+        ]
         turns = Cycle(len(batches), tokens)
         beta, linear = self.config.situ_beta, self.config.situ_linear_beta
 
         def apply(i: int) -> int:
-            _core.experts(y, x, batches[i], spec.width, spec.latent, beta, linear)
+            _core.experts(y, x, batches[i], beta, linear)
             return len(batches[i])
 
         def run() -> Work:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle as over_and_over
 
@@ -44,17 +44,18 @@ class Stretch:
     """Pieces of one matrix in one storage."""
 
     row: int
+    rows: int
     columns: int
-    rows: list[int]
-    data: list[U8]
+    data: _core.Rows
 
     @staticmethod
     def of(kind: str, pieces: Sequence[Piece]) -> Stretch:
-        return Stretch(pieces[0].row, pieces[0].columns, [p.rows for p in pieces], [getattr(p, kind) for p in pieces])
+        row, columns, rows = pieces[0].row, pieces[0].columns, [p.rows for p in pieces]
+        return Stretch(row, sum(rows), columns, _core.Rows(kind, [getattr(p, kind) for p in pieces], rows, columns))
 
     @property
     def weights(self) -> int:
-        return sum(self.rows) * self.columns
+        return self.rows * self.columns
 
 
 def _stretches(pieces: Sequence[Piece]) -> list[list[Piece]]:
@@ -83,10 +84,10 @@ class Trunk(Group):
         self._pieces = self._cut()
         self._ld = max(t.shape[0] for t in trunk_matrices(self.config))
         self.contenders += [reading(self._bf16), peak()]
-        kinds = {"bf16": (_core.matmul_bf16, 2.0), "k12": (_core.matmul_k12, 1.5)}
+        stored = {"bf16": 2.0, "k12": 1.5}  # bytes per weight
         for tokens in TOKENS:
             for kind in (k for k in self.kernels if k in self.wanted):
-                self.contenders.append(self._contender(kind, *kinds[kind], tokens))
+                self.contenders.append(self._contender(kind, stored[kind], tokens))
         columns = self.config.hidden_size
         self.contenders.append(_bf16_doubles(self._bf16, columns))
         self.contenders += dense_rivals(self.memory, self.rivals, self._bf16, columns, self.size, TOKENS)
@@ -120,7 +121,7 @@ class Trunk(Group):
             at += padded(n, PIECE_ALIGNMENT)
         return pieces
 
-    def _contender(self, kind: str, multiply: Callable[..., None], stored: float, tokens: int) -> Contender:
+    def _contender(self, kind: str, stored: float, tokens: int) -> Contender:
         stretches = [Stretch.of(kind, pieces) for pieces in _stretches(self._pieces)]
         x = {columns: values((tokens, columns)) for columns in {s.columns for s in stretches}}
         y = np.empty((tokens, self._ld), np.float32)
@@ -130,7 +131,7 @@ class Trunk(Group):
             weights = 0
             for i in turns.take():
                 s = stretches[i]
-                multiply(y, x[s.columns], s.data, s.rows, s.row)
+                _core.matmul(y, x[s.columns], s.data, s.row)
                 weights += s.weights
             return Work(weights * tokens, 2.0 * weights, stored * weights)
 
@@ -138,8 +139,8 @@ class Trunk(Group):
             each = []
             for i in turns.first():
                 s = stretches[i]
-                multiply(y, x[s.columns], s.data, s.rows, s.row)
-                each.append(checksum(y[:, s.row : s.row + sum(s.rows)]))
+                _core.matmul(y, x[s.columns], s.data, s.row)
+                each.append(checksum(y[:, s.row : s.row + s.rows]))
             return checksum(np.array(each, np.uint64))
 
         return Contender(kind, tokens, run, digest, outputs="rows")
