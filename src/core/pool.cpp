@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
@@ -22,9 +23,13 @@
 namespace lilliput {
 namespace {
 
-// Between two kernels of a layer a few microseconds pass: worth waiting for awake. Anything longer sleeps in the kernel, so an
-// idle engine costs nothing and the reader threads keep their cores.
+// Between two kernels of a layer some microseconds pass: worth waiting for awake, since in a virtual machine it takes thirty to wake a
+// thread. Anything longer sleeps in the kernel, so an idle engine costs nothing. While a reader is at work it is a few microseconds only:
+// the reader needs the cores.
 constexpr int kSpins = 256;
+constexpr auto kAwake = std::chrono::microseconds(100);
+
+std::atomic<int> busy{0};
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -40,6 +45,14 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
     const uint32_t now = value.load(std::memory_order_acquire);
     if (now != old) return now;
     pause();
+  }
+  const auto until = std::chrono::steady_clock::now() + kAwake;
+  while (busy.load(std::memory_order_relaxed) == 0 && std::chrono::steady_clock::now() < until) {
+    for (int i = 0; i < kSpins / 8; i++) {
+      const uint32_t now = value.load(std::memory_order_acquire);
+      if (now != old) return now;
+      pause();
+    }
   }
   for (;;) {
     value.wait(old, std::memory_order_acquire);
@@ -178,6 +191,9 @@ Pool& pool() {
 }
 
 }  // namespace
+
+Busy::Busy() { busy.fetch_add(1, std::memory_order_relaxed); }
+Busy::~Busy() { busy.fetch_sub(1, std::memory_order_relaxed); }
 
 void set_threads(size_t n, size_t least_work) {
   if (n == 0) throw std::invalid_argument("threads: needed at least 1, found 0");

@@ -14,6 +14,16 @@ void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
 size_t least_work();
 
+// Alive while a thread outside the pool is at work that wants a processor of its own now and then, as a reader is: the pool's threads
+// then go to sleep at once where they have nothing to do.
+class Busy {
+ public:
+  Busy();
+  ~Busy();
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+};
+
 namespace detail {
 void parallel(size_t tasks, size_t work, size_t least_tasks, void (*body)(void* context, size_t begin, size_t end), void* context);
 }

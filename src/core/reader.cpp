@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "arena.h"
+#include "pool.h"
 
 namespace lilliput {
 namespace {
@@ -100,7 +101,11 @@ void Reader::State::run(size_t self) {
 
     lock.unlock();
     uint64_t got = 0;
-    std::optional<ReadError> error = read(request, got);
+    std::optional<ReadError> error;
+    {
+      const Busy at_work;
+      error = read(request, got);
+    }
     const double spent = thread_cpu_seconds();
     lock.lock();
 

@@ -46,12 +46,12 @@ class Kda:
             g = linear(g)
         o = np.empty(shape, np.float32)
         for span, rows in batch:
-            self._recur(o[rows], span, [u[rows] for u in projected], alpha[rows], beta[rows])
+            self._recur(o[rows], span, [u[rows] for u in projected], alpha[rows], beta[rows], alone=len(batch.spans) == 1)
         normed = np.empty_like(g)
         _core.gated_norm(normed.reshape(shape), o, self.o_norm, g, self.eps)
         return self.o(normed)
 
-    def _recur(self, o: Array, span: Span, inputs: list[Array], alpha: Array, beta: Array) -> None:
+    def _recur(self, o: Array, span: Span, inputs: list[Array], alpha: Array, beta: Array, *, alone: bool) -> None:
         state = span.state.layers[self.layer]
         assert isinstance(state, KdaState)
         heads, dim = self.kda.num_heads, self.kda.head_dim
@@ -61,8 +61,9 @@ class Kda:
         v = v.reshape(o.shape)
         if span.change.is_journalled:
             _core.kda(o, None, state.s, q, k, v, alpha, beta)
-            # Copies: a view would keep the projections of every other span of the pass in memory.
-            span.change.kda[self.layer] = Journal([u.copy() for u in inputs], k, v, alpha.copy(), beta.copy())
+            if not alone:  # views would keep the projections of every other span of the pass in memory
+                inputs, alpha, beta = [u.copy() for u in inputs], alpha.copy(), beta.copy()
+            span.change.kda[self.layer] = Journal(inputs, k, v, alpha, beta)
         else:
             after = np.empty_like(state.s)
             _core.kda(o, after, state.s, q, k, v, alpha, beta)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,11 +44,10 @@ class Chosen:
         self._by_expert = np.argsort(flat, kind="stable")  # of all choices; tokens ascending
         self._rows = (self._by_expert // ids.shape[1]).astype(np.int32)
         of_expert = flat[self._by_expert]
-        starts = np.flatnonzero(np.diff(of_expert, prepend=-1))
-        stops = np.append(starts[1:], len(flat))
-        self._order: list[int] = of_expert[starts].tolist()
-        self._choices = {e: slice(*ends) for e, *ends in zip(self._order, starts.tolist(), stops.tolist(), strict=True)}
-        self._admitted = experts.admit(layer, self._order, (stops - starts).tolist(), len(ids))
+        borders = [0, *(np.flatnonzero(of_expert[1:] != of_expert[:-1]) + 1).tolist(), len(flat)]
+        self._order: list[int] = of_expert[borders[:-1]].tolist()
+        self._choices = {e: slice(*ends) for e, ends in zip(self._order, pairwise(borders), strict=True)}
+        self._admitted = experts.admit(layer, self._order, [b - a for a, b in pairwise(borders)], len(ids))
         self._landings: dict[int, Landing] = {}
         self._kept = {e for e in self._order if experts.resident(layer, e) is not None}
         self._waiting = deque(e for e in self._order if e not in self._kept)  # not yet asked for

@@ -89,12 +89,14 @@ class Policy(ABC):
         resident, score = self._resident[row], self._score[row]
         hit = resident[wanted]
         self._visit(row, wanted, 1.0 if uses is None else np.asarray(uses, np.float64), tokens)
-        resident[wanted] = False  # out of the queue for now, so that none of them is displaced
-        self._requeue(row)
         misses = wanted[~hit]
-        admitted = self._admit(misses, score[misses]) if self.capacity else {}
-        resident[wanted[hit]] = True
-        resident[list(admitted)] = True
+        admitted: dict[int, Key | None] = {}
+        if self.capacity and len(misses):
+            resident[wanted] = False  # out of the queue for now, so that none of them is displaced
+            self._requeue(row)
+            admitted = self._admit(misses, score[misses])
+            resident[wanted[hit]] = True
+            resident[list(admitted)] = True
         self._requeue(row)
         return Verdict(wanted[hit].tolist(), misses.tolist(), {expert: admitted[expert] for expert in sorted(admitted)})
 
