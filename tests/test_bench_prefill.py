@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from lilliput.machine import footprint
 from lilliput.machine.memory import Free
 from lilliput.machine.plan import Budget
 from lilliput.model.model import Model
-from lilliput.model.state import JOURNAL_TOKENS
+from lilliput.model.state import JOURNAL_TOKENS, State
 
 K3 = config_of("k3")
 
@@ -85,6 +86,20 @@ def test_other_ids_every_round_and_an_empty_sequence_every_pass(engine: Engine, 
     eights = [ids for ids, _ in seen if len(ids) == 8]
     assert len(set(eights)) == 4
     assert not any(i in engine.config.media_ids or i >= engine.source.usable_ids for ids in eights for i in ids)
+
+
+def test_no_more_states_at_once_than_are_planned(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[int] = []
+
+    class Counted(State):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            alive.append(1)
+            weakref.finalize(self, alive.pop)
+            assert len(alive) == 1
+
+    monkeypatch.setattr(bench, "State", Counted)
+    measure_prefill(engine, [1, 8], repeats=2)
 
 
 def test_the_same_ids_every_round_where_asked(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

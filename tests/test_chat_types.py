@@ -22,7 +22,7 @@ def tokenizer() -> Tokenizer:
 
 
 OTHERS: list[Any] = [None, True, 0, 1.5, float("nan"), 10**5000, "", "x", "\ud800", b"x", [], [1], ["x"], [None], [[]], [{}], {}, {"a": 1}]
-OTHERS += [{1: 2}, (), {1}, object(), range(3)]
+OTHERS += [{1: 2}, (), {1}, object(), range(3), np.array(5)]
 WHOLE: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "s", "name": "n", "tools": None},

@@ -76,7 +76,7 @@ class Inputs:
         return sign | exponents.get(b % 256, 124 - trailing_zeros) << 7 | (mantissa if b % 256 else 0)
 
 
-@pytest.mark.parametrize(("rows", "columns", "tokens"), [(3, 31, 2), (5, 130, 6)])
+@pytest.mark.parametrize(("rows", "columns", "tokens"), [(3, 31, 2), (5, 130, 6), (130, 600, 61)])
 def test_a_digest_from_the_contract_alone(rows: int, columns: int, tokens: int) -> None:
     """Inputs, product and digest in Python: the file pins what docs/arithmetic.md says, not just what was once computed."""
     inputs = Inputs(rows * 1000003 + columns * 101 + tokens)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +100,26 @@ def test_scratch_of_the_released_model_by_hand() -> None:
     assert footprint.scratch_bytes(K3, 512, 8) == caller + 8 * thread
     one = 4 * 16 * 3584 + 16 * 4 * (2 * 3072 + 3584)  # sixteen experts at once
     assert footprint.scratch_bytes(K3, 1, 1) == one + 4 * 96 * (2 * 512 + 64 + 128 + 2) + 4 * 512 + 2 * 128 * 512
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 130])
+def test_the_kernels_keep_as_much_working_memory_as_is_planned(tiny_synth: Path, tokens: int) -> None:
+    """Counted by the core itself, in a process of its own."""
+    program = f"""
+    from lilliput import _core
+    from lilliput.engine.engine import Engine
+    from lilliput.engine.source import Source
+    from lilliput.machine import footprint
+    from lilliput.machine.plan import Budget
+    with Engine(Source({str(tiny_synth)!r}), budget=Budget(900_000_000), context=256, prompt={tokens}, threads=2) as engine:
+        session = engine.session()
+        session.extend(list(range(1, 1 + {tokens})))
+        session.logits()
+        print(_core.scratch_bytes(), footprint.scratch_bytes(engine.config, {tokens}, 2))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    kept, planned = map(int, done.stdout.split())
+    assert 0.3 * planned < kept <= planned
 
 
 def test_resident_vectors_are_those_that_are_loaded(tiny_synth: Path) -> None:

@@ -214,6 +214,22 @@ def test_an_expert_counts_the_nan_scales_of_all_its_matrices() -> None:
     same_bits(y, before)
 
 
+CHOICE = (np.zeros(1, np.int32), np.ones(1, F))
+
+
+def test_an_expert_in_one_array_is_the_same_expert() -> None:
+    rng = np.random.default_rng(5)
+    parts = [p.reshape(-1) for p in parts_of(rng, 64, 32)]
+    places = [5 + sum(p.size for p in parts[:i]) for i in range(6)]
+    together, x = np.concatenate([np.zeros(5, np.uint8), *parts]), rng.normal(size=(1, 32)).astype(F)
+    results = []
+    for expert in (_core.Expert(parts, 64, 32), _core.Expert(together, places, 64, 32)):
+        y = np.zeros((1, 32), F)
+        _core.experts(y, x, [(*CHOICE, expert)], 4.0, 25.0)
+        results.append(y)
+    same_bits(*results)
+
+
 def wrong_expert(**change: object) -> Callable[[], object]:
     rng = np.random.default_rng(0)
     given: dict[str, object] = {
@@ -239,11 +255,20 @@ def wrong_expert(**change: object) -> Callable[[], object]:
         (wrong_expert(index=np.array([-1, 1], np.int32)), "index: needed ascending rows, below 3, found -1 at 0"),
         (wrong_expert(index=np.array([0, 2])), r"index: needed int32 \[\*\], found int64 \[2\]"),
         (wrong_expert(weight=np.ones(3, F)), r"weight: needed float32 \[2\], found float32 \[3\]"),
-        (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 5), r"parts: needed 6 arrays \(w1, w2, w3, each packed and scale\), found 5"),
+        (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 5), r"parts: needed 6 of them \(w1, w2, w3, each packed and scale\), found 5"),
         (wrong_expert(parts=[np.zeros(1024, np.uint8)] * 6), r"parts\[1\] \(w1.scale\): needed uint8 with 64 elements, found"),
         (
             wrong_expert(x=np.zeros((3, 64), F), y=np.zeros((3, 64), F)),
             "chosen: needed experts of one width that take 64 values each, found",
+        ),
+        (
+            lambda: _core.experts(np.zeros((1, 32), F), np.zeros((1, 32), F), [(*CHOICE, None)], 4.0, None),
+            "chosen: needed an Expert, found None",
+        ),  # type: ignore[list-item]
+        (lambda: _core.Expert(np.zeros(3264, np.uint8), [0, 1024, 1088, 2112, 2176], 64, 32), "parts: needed 6 of them"),
+        (
+            lambda: _core.Expert(np.zeros(3263, np.uint8), [0, 1024, 1088, 2112, 2176, 3200], 64, 32),
+            "places: needed a place for 64 bytes within 3263, found 3200 for part 5",
         ),
         (wrong_expert(width=60), "width, latent: needed multiples of 32 .one MXFP4 group., found 60, 32"),
         (

@@ -20,6 +20,9 @@ from lilliput.errors import ContentError, LilliputError
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
+from lilliput.weights.disk import Disk
+from lilliput.weights.experts import Experts
+from lilliput.weights.ring import Ring
 from lilliput.weights.tape import STRETCH_SHARE
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
@@ -212,6 +215,53 @@ def test_an_interrupt_between_an_answer_and_the_note_of_it_leaves_all_fit_for_th
         with pytest.raises(KeyboardInterrupt):
             one_pass(model, IDS[:3])
     model.weights.close()
+
+
+def some_passes(model: Model) -> None:
+    for n in range(60):
+        one_pass(model, IDS[n % 8 : n % 8 + 3], more=True)
+
+
+@pytest.mark.parametrize("after", [0, 7, 40])
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        (Ring, "give_back"),  # a stretch's regions go back one by one
+        (Ring, "take"),
+        (Disk, "submit"),  # its ticket is lost
+        (Experts, "admit"),
+        (Experts, "keep"),
+        (Experts, "give_window"),
+        (Experts, "take_window"),
+    ],
+)
+def test_an_interrupt_anywhere_leaves_all_fit_for_the_next_pass(
+    owner: type, method: str, after: int, want: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build_model(TINY_A, "half", piece_bytes=SMALL, ring_bytes=100_000, expert_slots=7, window=3)
+    honest, calls = getattr(owner, method), 0
+
+    def interrupted(self: object, *arguments: object, **named: object) -> object:
+        nonlocal calls
+        result = honest(self, *arguments, **named)
+        calls += 1
+        if calls > after:
+            raise KeyboardInterrupt
+        return result
+
+    for _ in range(3):
+        calls = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, method, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                some_passes(model)
+        assert all_logits(model, IDS, chunk=4).tobytes() == want
+    experts = model.weights.experts
+    assert experts is not None
+    experts.request(2, np.array([[0, 1, 2, 3]], np.int32))
+    experts.abandon()
+    assert sorted([*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]) == list(range(10))
+    assert len(experts._policy or ()) == len(experts._resident)
 
 
 def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:

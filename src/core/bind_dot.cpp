@@ -12,8 +12,10 @@
 
 #include "bind_array.h"
 #include "k12.h"
+#include "kernels_dot.h"
 #include "ops_dot.h"
 #include "pool.h"
+#include "scratch.h"
 
 namespace lilliput {
 namespace {
@@ -91,7 +93,11 @@ void multiply_one(const Out& y, const In& x, const In& w, size_t rows, size_t ro
   multiply(y, t, {of(w, rows, t.in)}, row0);
 }
 
-Weights whole(const In& w, const std::string& kind, size_t rows, size_t in);
+Weights rows_of(const In& w, const std::string& kind, size_t rows, size_t in) {
+  if (kind == "bf16") return bf16_rows(w, rows, in);
+  if (kind == "k12") return k12_rows(w, rows, in);
+  refuse("kind", "`bf16` or `k12`", "`" + kind + "`");
+}
 
 // Consecutive rows of one matrix in pieces: checked once, multiplied with many times. Keeps the arrays alive.
 struct Rows {
@@ -104,7 +110,7 @@ struct Rows {
     if (held.size() != rows.size())
       refuse("rows", "one number for each of " + std::to_string(held.size()) + " pieces", std::to_string(rows.size()));
     pieces.reserve(held.size());
-    for (size_t i = 0; i < held.size(); i++) pieces.push_back(whole(held[i], kind, rows[i], columns));
+    for (size_t i = 0; i < held.size(); i++) pieces.push_back(rows_of(held[i], kind, rows[i], columns));
   }
 };
 
@@ -121,13 +127,6 @@ void multiply_t(const Out& y, const In& x, const Weights& w, size_t row, size_t 
   const size_t tokens = x.shape(0);
   const nb::gil_scoped_release unlocked;
   matmul_t(to, from, tokens, w, row, rows);
-}
-
-// A whole matrix in either storage.
-Weights whole(const In& w, const std::string& kind, size_t rows, size_t in) {
-  if (kind == "bf16") return bf16_rows(w, rows, in);
-  if (kind == "k12") return k12_rows(w, rows, in);
-  refuse("kind", "`bf16` or `k12`", "`" + kind + "`");
 }
 
 size_t columns(const Out& y) {
@@ -155,7 +154,7 @@ void absorb_query_py(const Out& q_lat, const In& q, const In& w, const std::stri
   const size_t r = q.shape(2) - n;
   float* to = array<float>(q_lat, "q_lat", {size_t(tokens), size_t(heads), kAny});
   if (q_lat.shape(2) < r) refuse("q_lat", "at least the " + std::to_string(r) + " values per head that pass through", found_text(q_lat));
-  const Weights rows = whole(w, kind, kv_rows(heads, n, v), q_lat.shape(2) - r);
+  const Weights rows = rows_of(w, kind, kv_rows(heads, n, v), q_lat.shape(2) - r);
   const nb::gil_scoped_release unlocked;
   absorb_query(to, from, tokens, rows, heads, n, v, r);
 }
@@ -164,7 +163,7 @@ void absorb_value_py(const Out& o, const In& o_lat, const In& w, const std::stri
   const float* from = array<float>(o_lat, "o_lat", {kAny, kAny, kAny});
   const size_t tokens = o_lat.shape(0), heads = o_lat.shape(1);
   float* to = array<float>(o, "o", {size_t(tokens), size_t(heads), size_t(v)});
-  const Weights rows = whole(w, kind, kv_rows(heads, n, v), o_lat.shape(2));
+  const Weights rows = rows_of(w, kind, kv_rows(heads, n, v), o_lat.shape(2));
   const nb::gil_scoped_release unlocked;
   absorb_value(to, from, tokens, rows, heads, n, v);
 }
@@ -219,15 +218,36 @@ void accumulate_values(const Out& y, const In& values, const In& index, const In
   accumulate(to, from, rows, weights, count, latent);
 }
 
+void check_expert(size_t parts, size_t width, size_t latent) {
+  if (parts != 6) refuse("parts", "6 of them (w1, w2, w3, each packed and scale)", std::to_string(parts));
+  if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
+    refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
+}
+
 // The tensors of one expert: checked once, applied many times. Keeps the arrays alive.
 struct ExpertParts {
   Mxfp4Rows w1, w2, w3;
   std::vector<In> held;
 
+  // All in one array, from `places` on.
+  ExpertParts(const In& data, const std::vector<size_t>& places, size_t width, size_t latent) : held{data} {
+    check_expert(places.size(), width, latent);
+    const uint8_t* all = flat<uint8_t>(data, "data");
+    const size_t nibbles = size_of(width, latent, 4);
+    for (size_t i = 0; i < places.size(); i++) {
+      const size_t nbytes = i % 2 ? nibbles / 16 : nibbles;
+      if (places[i] > data.size() || nbytes > data.size() - places[i])
+        refuse("places", "a place for " + std::to_string(nbytes) + " bytes within " + std::to_string(data.size()),
+               std::to_string(places[i]) + " for part " + std::to_string(i));
+    }
+    const auto rows = [&](size_t i, size_t n, size_t in) { return Mxfp4Rows{all + places[i], all + places[i + 1], n, in}; };
+    w1 = rows(0, width, latent);
+    w2 = rows(2, latent, width);
+    w3 = rows(4, width, latent);
+  }
+
   ExpertParts(std::vector<In> parts, size_t width, size_t latent) : held(std::move(parts)) {
-    if (held.size() != 6) refuse("parts", "6 arrays (w1, w2, w3, each packed and scale)", std::to_string(held.size()));
-    if (latent == 0 || latent % 32 != 0 || width == 0 || width % 32 != 0)
-      refuse("width, latent", "multiples of 32 (one MXFP4 group)", std::to_string(width) + ", " + std::to_string(latent));
+    check_expert(held.size(), width, latent);
     w1 = mxfp4(held[0], "parts[0] (w1.packed)", held[1], "parts[1] (w1.scale)", width, latent);
     w2 = mxfp4(held[2], "parts[2] (w2.packed)", held[3], "parts[3] (w2.scale)", latent, width);
     w3 = mxfp4(held[4], "parts[4] (w3.packed)", held[5], "parts[5] (w3.scale)", width, latent);
@@ -257,6 +277,7 @@ size_t experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chose
   std::vector<Chosen> all;
   all.reserve(chosen.size());
   for (const auto& [index, weight, parts] : chosen) {
+    if (!parts) refuse("chosen", "an Expert", "None");
     const size_t width = parts->w1.rows, first = all.empty() ? width : all.front().expert.w1.rows;
     if (parts->w1.in != latent || width != first)
       refuse("chosen", "experts of one width that take " + std::to_string(latent) + " values each",
@@ -352,6 +373,10 @@ void bind_dot(nb::module_& m) {
       "set_threads", [](int64_t n, size_t least_work) { set_threads(n < 0 ? 0 : size_t(n), least_work); }, nb::arg("n"),
       nb::arg("least_work") = kWorthSplitting,
       "Threads that share each computation, the caller included; less work than `least_work` stays on the caller.");
+  m.def("waits_awake", &waits_awake, "How often a thread of the pool has begun to wait awake for long (for tests).");
+  m.def("scratch_bytes", &scratch_bytes, "Working memory that the kernels keep, of all threads (for tests).");
+  m.attr("MOST_TOKENS") = kMostTokens;
+  m.attr("DOT_SCRATCH") = kDotScratch;
   m.def("threads", &threads, "Threads that share each computation.");
   bind_k12(m);
 
@@ -396,7 +421,9 @@ void bind_dot(nb::module_& m) {
   m.def("mxfp4_matmul", &mxfp4_matmul, nb::arg("y"), nb::arg("x"), nb::arg("packed"), nb::arg("scales"), nb::arg("row0") = 0,
         "y[:, row0:row0+rows] = x w^T with MXFP4 weights; returns how many NaN scales (255, taken as 0) they hold.");
   nb::class_<ExpertParts>(m, "Expert", "The six tensors of one expert: w1, w2, w3, each packed and scale. Keeps the arrays alive.")
-      .def(nb::init<std::vector<In>, size_t, size_t>(), nb::arg("parts"), nb::arg("width"), nb::arg("latent"));
+      .def(nb::init<std::vector<In>, size_t, size_t>(), nb::arg("parts"), nb::arg("width"), nb::arg("latent"))
+      .def(nb::init<const In&, const std::vector<size_t>&, size_t, size_t>(), nb::arg("data"), nb::arg("places"), nb::arg("width"),
+           nb::arg("latent"), "The same, each from its place in one array on.");
   m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("expert"), nb::arg("beta"), nb::arg("linear_beta").none(),
         "y[j] = expert(x[index[j]]), for `accumulate` to add later; returns how many NaN scales the expert holds.");
   m.def("experts", &experts, nb::arg("y"), nb::arg("x"), nb::arg("chosen"), nb::arg("beta"), nb::arg("linear_beta").none(),

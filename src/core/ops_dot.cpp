@@ -24,7 +24,7 @@ void by_lots(size_t tokens, size_t most, Body&& body) {
   for (size_t k = 0; k < lots; k++) body(tokens * k / lots, tokens * (k + 1) / lots - tokens * k / lots);
 }
 
-size_t padded(size_t n) { return (n + 127) / 128 * 128; }
+size_t whole_blocks(size_t n) { return (n + 127) / 128 * 128; }
 
 using Order = void (*)(float*, size_t, const float*, size_t);
 
@@ -58,7 +58,7 @@ void matmul(float* y, size_t ld, const float* x, size_t tokens, const Weights* p
     quad[p + 1] = quad[p] + (pieces[p].rows + 3) / 4;
   }
   by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
-    float* xp = permuted.get<float>(n * padded(in));
+    float* xp = permuted.get<float>(n * whole_blocks(in));
     permute(xp, n, in, dot.pair_order, [&](size_t i) { return x + (t + i) * in; });
     const auto multiply = [&](size_t begin, size_t end) {
       for (size_t p = 0; begin < end; p++) {
@@ -125,7 +125,7 @@ void absorb_value(float* o, const float* o_lat, size_t tokens, const Weights& w,
     for (size_t h = begin; h < end; h++)
       by_lots(tokens, kMostTokens, [&](size_t t, size_t some) {
         const size_t row = h * (n + v) + n;
-        float* xp = permuted.get<float>(some * padded(c));
+        float* xp = permuted.get<float>(some * whole_blocks(c));
         for (size_t i = 0; i < some; i++) dot.pair_order(xp + i * 128, some * 128, o_lat + ((t + i) * heads + h) * c, c);
         float *out = o + (t * heads + h) * v, *memory = working_memory(some);
         if (w.kind == Weights::k12)
@@ -186,7 +186,7 @@ size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mx
   const Timed timed(Kind::experts);
   std::atomic<size_t> bad{0};
   by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
-    float* xq = permuted.get<float>(n * padded(w.in));
+    float* xq = permuted.get<float>(n * whole_blocks(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
     parallel_for((w.rows + 3) / 4, 4 * w.in * n, least_quads(n), [&](size_t begin, size_t end) {
       const Mxfp4Rows mine = part(w, 4 * begin, std::min(4 * end, w.rows));
@@ -225,15 +225,15 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
   const Expert& any = lot.front().of->expert;
   const size_t latent = any.w1.in, width = any.w1.rows, tokens = lot.back().at + lot.back().count;
   const size_t each = (tokens + lot.size() - 1) / lot.size();
-  float* xq = permuted.get<float>(tokens * padded(std::max(latent, width)));
+  float* xq = permuted.get<float>(tokens * whole_blocks(std::max(latent, width)));
   float *gate = hidden.get<float>(tokens * 2 * width), *up = gate + tokens * width;
   const Share* last = nullptr;  // with a token of its own: in a pass of one token all experts have the same
   for (Share& s : lot) {
     const int32_t* index = s.of->index + s.first;
     const bool same = last && s.count == 1 && *index == last->of->index[last->first];
-    s.xq = same ? last->xq : xq + s.at * padded(latent);
+    s.xq = same ? last->xq : xq + s.at * whole_blocks(latent);
     if (!same)
-      permute(xq + s.at * padded(latent), s.count, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[i]) * latent; });
+      permute(xq + s.at * whole_blocks(latent), s.count, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[i]) * latent; });
     if (s.count == 1) last = &s;
   }
   std::atomic<size_t> bad{0};
@@ -246,11 +246,11 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
     run(u, width, s.xq, s.count, w3);
     for (size_t i = 0; i < s.count; i++, g += width, u += width) k.math.situ(g, g, u, end - begin, e.beta, e.linear_beta, e.bounded);
   });
-  for (Share& s : lot) s.xq = xq + s.at * padded(width);
+  for (Share& s : lot) s.xq = xq + s.at * whole_blocks(width);
   parallel_for(tokens, width, [&](size_t begin, size_t end) {
     for (const Share& s : lot)
       for (size_t i = std::max(begin, s.at); i < std::min(end, s.at + s.count); i++)
-        k.dot.quad_order(xq + s.at * padded(width) + (i - s.at) * 128, s.count * 128, gate + i * width, width);
+        k.dot.quad_order(xq + s.at * whole_blocks(width) + (i - s.at) * 128, s.count * 128, gate + i * width, width);
   });
   over_rows(lot, latent, width, each, [&](const Share& s, size_t begin, size_t end) {
     const Mxfp4Rows w2 = part(s.of->expert.w2, begin, end);

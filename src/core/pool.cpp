@@ -30,6 +30,7 @@ constexpr int kSpins = 256;
 constexpr auto kAwake = std::chrono::microseconds(100);
 
 std::atomic<int> busy{0};
+std::atomic<uint64_t> awake{0};
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -46,6 +47,7 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
     if (now != old) return now;
     pause();
   }
+  if (busy.load(std::memory_order_relaxed) == 0) awake.fetch_add(1, std::memory_order_relaxed);
   const auto until = std::chrono::steady_clock::now() + kAwake;
   while (busy.load(std::memory_order_relaxed) == 0 && std::chrono::steady_clock::now() < until) {
     for (int i = 0; i < kSpins / 8; i++) {
@@ -177,6 +179,7 @@ std::atomic<Pool*> current{nullptr};
 // and starts its own on first use.
 [[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
   current.store(nullptr, std::memory_order_relaxed);
+  busy.store(0, std::memory_order_relaxed);  // the readers are the parent's
   inside = false;
 });
 
@@ -194,6 +197,8 @@ Pool& pool() {
 
 Busy::Busy() { busy.fetch_add(1, std::memory_order_relaxed); }
 Busy::~Busy() { busy.fetch_sub(1, std::memory_order_relaxed); }
+
+uint64_t waits_awake() { return awake.load(std::memory_order_relaxed); }
 
 void set_threads(size_t n, size_t least_work) {
   if (n == 0) throw std::invalid_argument("threads: needed at least 1, found 0");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 namespace lilliput {
@@ -14,8 +15,8 @@ void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
 size_t least_work();
 
-// Alive while a thread outside the pool is at work that wants a processor of its own now and then, as a reader is: the pool's threads
-// then go to sleep at once where they have nothing to do.
+// Alive while a thread outside the pool is at work that wants a processor now and then, as a reader is: meanwhile no thread of the pool
+// waits awake for longer than it takes to fall asleep.
 class Busy {
  public:
   Busy();
@@ -24,14 +25,17 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 };
 
+// How often a thread of the pool has begun to wait awake for long.
+uint64_t waits_awake();
+
 namespace detail {
 void parallel(size_t tasks, size_t work, size_t least_tasks, void (*body)(void* context, size_t begin, size_t end), void* context);
 }
 
 // Runs body(begin, end) over [0, tasks), in contiguous ranges that the threads claim one by one; `tasks` are independent of each other,
-// and `work_per_task` decides whether they are worth more than one thread. Ranges have at least `least_tasks` tasks, while there is one for
-// every thread. Every range runs under an FpuGuard. A nested call runs in place,
-// concurrent callers take turns. The first exception reaches the caller once every range has ended.
+// and `work_per_task` decides whether they are worth more than one thread. Ranges have at least `least_tasks` tasks, while there is one
+// for every thread. Every range runs under an FpuGuard. A nested call runs in place, concurrent callers take turns. The first exception
+// reaches the caller once every range has ended.
 template <class Body>
 void parallel_for(size_t tasks, size_t work_per_task, size_t least_tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;

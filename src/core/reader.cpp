@@ -347,6 +347,14 @@ void Reader::cancel(Ticket ticket) {
   s.jobs.erase(ticket);
 }
 
+std::vector<Ticket> Reader::tickets() const {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  std::vector<Ticket> found;
+  for (const auto& entry : s.jobs) found.push_back(entry.first);
+  return found;
+}
+
 void Reader::close() {
   State& s = state();
   const std::lock_guard one(s.closer);

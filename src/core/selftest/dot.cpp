@@ -163,4 +163,12 @@ void dot_cases(Report& report) {
   expert(report, 160, 96, 51, true);
 }
 
+// More rows than a strip has, several bands of columns, several lots of tokens.
+void wide_dot_cases(Report& report) {
+  products(report, 130, 600, 61);
+  products(report, 9, 640, 150);
+  mxfp4(report, 70, 608, 61);
+  expert(report, 160, 96, 150, true);
+}
+
 }  // namespace lilliput::selftest

@@ -96,6 +96,7 @@ std::vector<std::string> run(const std::string& isa) {
   Report report;
   dot_cases(report);
   math_cases(report);
+  wide_dot_cases(report);
   return report.lines();
 }
 

@@ -49,7 +49,7 @@ std::string shape(N... n) {
   return text;
 }
 
-void dot_cases(Report& report);
+void dot_cases(Report& report), wide_dot_cases(Report& report);
 void math_cases(Report& report);
 void check_pool();  // throws std::logic_error
 

@@ -27,6 +27,6 @@ def fetch_again(directory: Path, names: Sequence[str]) -> str:
     """
     if is_ours(directory):
         return OURS
-    few = len(names) <= MOST_NAMED
+    few = 0 < len(names) <= MOST_NAMED
     command = shlex.join(["hf", "download", REPOSITORY, *(names if few else ["FILE"]), "--local-dir", str(directory), "--force-download"])
     return f"if this is a download, `{command}` fetches {'it' if len(names) == 1 else 'them' if few else 'one of these files'} again"

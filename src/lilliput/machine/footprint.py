@@ -6,14 +6,13 @@ tests/test_footprint.py measures the layers and fails when the two part.
 
 from __future__ import annotations
 
+from lilliput import _core
 from lilliput.model.config import Config
 from lilliput.model.state import JOURNAL_TOKENS, State
 from lilliput.weights.chosen import HELD_RESULTS
 from lilliput.weights.layout import EMBEDDING, HEAD, Layout
 
 F32 = 4
-TOKEN_CHUNK = 64  # tokens whose permuted activations a product holds at a time (src/core/ops_dot.cpp)
-DOT_SCRATCH = 280_576  # sums and opened weights of a product with several tokens (kDotScratch in src/core/kernels_dot.h)
 LANES = 16
 PADDING = 128  # columns a kernel pads rows to
 BLOCK_POSITIONS = 128
@@ -89,12 +88,12 @@ def _moe(config: Config) -> int:
 
 def scratch_bytes(config: Config, tokens: int, threads: int) -> int:
     """Working memory that the kernels keep per thread (src/core/scratch.h), for passes of up to `tokens` tokens."""
-    at_once = min(tokens, TOKEN_CHUNK)
+    at_once = min(tokens, _core.MOST_TOKENS)
     moe = any(config.is_moe(i) for i in range(config.num_layers))
     latent = config.moe.latent_size or config.hidden_size
     expert = config.moe.intermediate_size
     widest = max(_widths(config))
-    lot = min(tokens * config.moe.top_k, TOKEN_CHUNK) if moe else 0  # tokens of several experts that are applied together
+    lot = min(tokens * config.moe.top_k, _core.MOST_TOKENS) if moe else 0  # tokens of several experts that are applied together
     caller = F32 * max(at_once * _padded(widest), lot * _padded(max(latent, expert)))  # permuted activations
     caller += F32 * lot * (2 * expert + latent)  # the experts' hidden layers and results
     mla = config.mla
@@ -102,7 +101,7 @@ def scratch_bytes(config: Config, tokens: int, threads: int) -> int:
     each = max(attend, F32 * 64 * config.kda.head_dim)
     each += at_once * F32 * _padded(mla.kv_lora_rank)  # values are taken off the latents by every thread for itself
     each += 2 * mla.qk_nope_head_dim * mla.kv_lora_rank  # key rows decoded from the packed form
-    each += DOT_SCRATCH if tokens > 1 else 0
+    each += F32 * _core.DOT_SCRATCH if tokens > 1 else 0
     return caller + threads * each
 
 
@@ -128,7 +127,7 @@ def result_bytes(config: Config, rows: int) -> int:
     return 2 * rows * F32 * config.vocab_size + sampling
 
 
-PIECE_OBJECTS = 500  # bytes of Python objects per piece: its place, its view, its turn
+PIECE_OBJECTS = 900  # bytes of objects per piece: its place, its view here and in the core, its turn
 
 
 def bookkeeping_bytes(config: Config, pieces: int) -> int:

@@ -29,7 +29,8 @@ WIDTH, LATENT = 3072, 3584  # of an expert measured: K3's
 COLUMNS = 7168
 BUFFER = 64_000_000  # bytes of weights gone through, above any last-level cache by as much as a quick look allows
 SECONDS = 0.25  # per kernel
-TOKENS = 8  # of the pass that tells what further tokens cost
+TOKENS = 64  # of the pass that tells what further tokens cost
+KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
 DISK_BYTES = 500_000_000
 DISK_SHAPE = Shape("pieces", PIECE, 4, PIECES_AHEAD)
 KEPT_DAYS = 30
@@ -129,7 +130,7 @@ def _best_seconds(run: Callable[[], object], clock: Clock = time.perf_counter) -
 
 def _place(files: Sequence[Path], kind: str) -> Path:
     """One file per machine, processor, way of computing and device."""
-    what = [platform.node(), _processor(), _core.isa(), _core.threads(), kind, _largest(files).stat().st_dev]
+    what = [KERNELS, platform.node(), _processor(), _core.isa(), _core.threads(), kind, _largest(files).stat().st_dev]
     return cache_directory() / f"rates-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
 
 

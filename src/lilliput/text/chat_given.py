@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from numbers import Integral
 from typing import Any
 
@@ -45,7 +46,8 @@ def read_emitted(emitted: Any, tokenizer: Any, **flags: Any) -> str | list[Any]:
 def _items(fields: Fields, what: str, value: Any, needed: str) -> list[Any]:
     """Any iterable that has an order and does not consist of characters or bytes."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, Set)):
-        return list(value)
+        with suppress(TypeError):  # an array without dimensions calls itself iterable, and is not
+            return list(value)
     fields.complain(what, needed, described(value))
     return []
 

@@ -40,6 +40,7 @@ class Chosen:
 
     def __init__(self, experts: Experts, layer: int, ids: Ids) -> None:
         self._experts, self._layer = experts, layer
+        self.done = False
         flat = ids.ravel()
         self._by_expert = np.argsort(flat, kind="stable")  # of all choices; tokens ascending
         self._rows = (self._by_expert // ids.shape[1]).astype(np.int32)
@@ -47,10 +48,19 @@ class Chosen:
         borders = [0, *(np.flatnonzero(of_expert[1:] != of_expert[:-1]) + 1).tolist(), len(flat)]
         self._order: list[int] = of_expert[borders[:-1]].tolist()
         self._choices = {e: slice(*ends) for e, ends in zip(self._order, pairwise(borders), strict=True)}
-        self._admitted = experts.admit(layer, self._order, [b - a for a, b in pairwise(borders)], len(ids))
+        self._uses = [b - a for a, b in pairwise(borders)]
+        self._tokens = len(ids)
+        self._admitted: dict[int, int] = {}  # those that will stay, with their slots
         self._landings: dict[int, Landing] = {}
+        self._kept: set[int] = set()  # those that were there already
+        self._waiting: deque[int] = deque()  # those not yet asked for
+
+    def start(self) -> None:
+        """Decide which experts stay, and ask for the first."""
+        experts, layer = self._experts, self._layer
+        self._admitted = experts.admit(layer, self._order, self._uses, self._tokens)
         self._kept = {e for e in self._order if experts.resident(layer, e) is not None}
-        self._waiting = deque(e for e in self._order if e not in self._kept)  # not yet asked for
+        self._waiting = deque(e for e in self._order if e not in self._kept)
         experts.stats.hits += len(self._kept)
         self._ask()
 
@@ -90,6 +100,7 @@ class Chosen:
             while left and left[0] in early:
                 _core.accumulate(y, *early.pop(left.popleft()))
         _core.finish(y)
+        self.done = True
         return y
 
     def _next(self, left: Sequence[int], early: Collection[int]) -> list[int]:
@@ -134,16 +145,3 @@ class Chosen:
         else:
             self._experts.give_window(landing.slot)
         self._ask()
-
-    def cancel(self) -> None:
-        """Stop what is in flight and put every slot back where it belongs."""
-        for expert, landing in self._landings.items():
-            self._experts.cancel(landing)
-            if expert not in self._admitted:
-                self._experts.give_window(landing.slot)
-        for expert, slot in self._admitted.items():
-            if self._experts.resident(self._layer, expert) is None:
-                self._experts.forget(self._layer, expert, slot)
-        self._landings.clear()
-        self._admitted.clear()
-        self._waiting.clear()

@@ -65,6 +65,11 @@ class Disk:
         with suppress(ValueError):
             self.reader.cancel(ticket)
 
+    def cancel_all(self) -> None:
+        """Stop every read, also those whose tickets an interrupt has lost."""
+        for ticket in self.reader.tickets():
+            self.cancel(ticket)
+
     def stats(self) -> dict[str, Any]:
         return self.reader.stats()
 

@@ -76,14 +76,29 @@ class Experts:
     def request(self, layer: int, ids: Ids) -> Chosen:
         """Ask for the experts `ids` [N, k] of a layer; reading begins at once. One request at a time."""
         self.abandon()
-        self._open = Chosen(self, layer, ids)
-        return self._open
+        self._open = chosen = Chosen(self, layer, ids)
+        chosen.start()
+        return chosen
 
     def abandon(self) -> None:
-        """Give up what the last request has not used yet (a pass was abandoned)."""
-        if self._open is not None:
-            self._open.cancel()
+        """Give up what the last request has not used yet (a pass was abandoned): every slot goes back to where it belongs.
+
+        What the request noted of itself is not relied on: whatever ended it may have come between a change and the note of it.
+        """
+        if self._open is None or self._open.done:
             self._open = None
+            return
+        self._disk.cancel_all()  # the trunk's reads ahead as well: that pass is not played on
+        if self._policy is not None:
+            kept = set(self._policy.residents())
+            for key in kept - self._resident.keys():
+                self._policy.forget(*key)
+            for key in self._resident.keys() - kept:
+                del self._resident[key]
+        used = {slot for slot, _ in self._resident.values()}
+        self._free = deque(slot for slot in range(self._planned) if slot not in used)
+        self._window = deque(range(self._planned, self._planned + self.window))
+        self._open = None
 
     @property
     def slot_bytes(self) -> int:
@@ -126,12 +141,6 @@ class Experts:
     def keep(self, layer: int, expert: int, landing: Landing) -> None:
         self._resident[layer, expert] = (landing.slot, landing.weights)
 
-    def forget(self, layer: int, expert: int, slot: int) -> None:
-        """An admitted expert did not land."""
-        assert self._policy is not None
-        self._policy.forget(layer, expert)
-        self._free.append(slot)
-
     def take_window(self) -> int | None:
         return self._window.popleft() if self._window else None
 
@@ -142,7 +151,7 @@ class Experts:
         """Start reading an expert into a slot: one extent where its tensors are adjacent in a shard, else several."""
         row = self._rows[layer]
         files, offsets = self._table.file[row, expert].tolist(), self._table.offset[row, expert].tolist()
-        parts: list[Bytes] = [self._view[:0]] * len(files)
+        places = [0] * len(files)
         tickets, at = [], slot * self._slot_bytes
         for run in _adjacent(files, offsets, self.spec.part_bytes):
             file, offset = self._files[files[run[0]]], offsets[run[0]]
@@ -151,12 +160,12 @@ class Experts:
             tickets.append(self._disk.submit(file, offset, nbytes, self._memory.address + at, urgent=True))
             place = at + offset - begin
             for p in run:
-                parts[p] = self._view[place : place + self.spec.part_bytes[p]]
+                places[p] = place
                 place += self.spec.part_bytes[p]
             self.stats.bytes_read += self._disk.delivered(file, (begin, length))
             at += padded(length, MOST_ALIGNMENT)
         self.stats.reads += 1
-        return Landing(slot, tickets, _core.Expert(parts, self.spec.width, self.spec.latent))
+        return Landing(slot, tickets, _core.Expert(self._view, places, self.spec.width, self.spec.latent))
 
     def is_there(self, landing: Landing) -> bool:
         return all(self._disk.reader.ready(ticket) for ticket in landing.tickets)
@@ -171,10 +180,6 @@ class Experts:
                 landing.tickets.pop(0)
                 raise
             landing.tickets.pop(0)
-
-    def cancel(self, landing: Landing) -> None:
-        for ticket in landing.tickets:
-            self._disk.cancel(ticket)
 
 
 def slot_bytes(spec: ExpertSpec) -> int:

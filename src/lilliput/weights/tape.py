@@ -41,15 +41,18 @@ class Piece:
 
 
 class Stretch:
-    """Pieces that follow each other in one matrix, at least one."""
+    """Pieces that follow each other in one matrix, at least one. All of a matrix are of one kind."""
 
     def __init__(self, pieces: Sequence[Piece], columns: int) -> None:
-        self.pieces, self._row = pieces, pieces[0].row
-        self._rows = _core.Rows(pieces[0].kind, [piece.data for piece in pieces], [piece.rows for piece in pieces], columns)
+        self.pieces, self._columns = pieces, columns
+        self._rows: _core.Rows | None = None  # checked on first use: a matrix that is held is not multiplied with this way
 
     def multiply(self, x: Array, y: Array) -> None:
         """y[:, rows of the stretch] = x Wᵀ for x [T, columns], y [T, all rows]."""
-        _core.matmul(y, x, self._rows, self._row)
+        first = self.pieces[0]
+        if self._rows is None:
+            self._rows = _core.Rows(first.kind, [piece.data for piece in self.pieces], [piece.rows for piece in self.pieces], self._columns)
+        _core.matmul(y, x, self._rows, first.row)
 
 
 @dataclass(slots=True)
@@ -122,6 +125,7 @@ class Tape:
         self._next_request = 0
         self._wrapped = False  # requests have reached the next pass
         self._more = False
+        self._sound = True  # no interrupt has come between a change and the note of it
         self.stats = TapeStats()
 
     @property
@@ -134,7 +138,7 @@ class Tape:
 
     def begin(self, *, head: bool, more: bool) -> None:
         """A pass begins. `head`: the last matrix will be asked for. `more`: another pass will follow, so read ahead into it."""
-        if self._playing != self._stop:
+        if self._playing != self._stop or not self._sound:
             self._drop_flights()
         if not self._wrapped:
             self._next_request = 0
@@ -152,9 +156,10 @@ class Tape:
         while self._playing < wanted.stop:
             stretch, regions = self._take(name, range(self._playing, wanted.stop))
             yield stretch  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
-            self._playing += len(stretch.pieces)
+            self._sound = False
             for _ in range(regions):
                 self._ring.give_back()
+            self._playing += len(stretch.pieces)
             self._request_ahead()
 
     @contextmanager
@@ -246,8 +251,12 @@ class Tape:
 
     def _request_ahead(self) -> None:
         """Ask for pieces in the order of their turns, as far as the ring has room."""
-        if len(self._loaded) == len(self._specs):
-            return
+        self._sound = False
+        if len(self._loaded) < len(self._specs):
+            self._ask()
+        self._sound = True
+
+    def _ask(self) -> None:
         while True:
             if self._next_request == (self._first_head if self._wrapped else self._stop):
                 if self._wrapped or not self._more:
@@ -279,9 +288,9 @@ class Tape:
         return True
 
     def _drop_flights(self) -> None:
-        for flight in self._flights:
-            self._disk.cancel(flight.ticket)
-            self.stats.bytes_dropped += flight.nbytes
+        """Give up whatever is being read, also what an interrupt kept us from noting."""
+        self._disk.cancel_all()
+        self.stats.bytes_dropped += sum(flight.nbytes for flight in self._flights)
         self._flights.clear()
         self._ring.clear()
         self._wrapped, self._next_request = False, 0
