@@ -217,51 +217,68 @@ def test_an_interrupt_between_an_answer_and_the_note_of_it_leaves_all_fit_for_th
     model.weights.close()
 
 
-def some_passes(model: Model) -> None:
-    for n in range(60):
-        one_pass(model, IDS[n % 8 : n % 8 + 3], more=True)
+INTERRUPTED = [
+    (Ring, "give_back"),  # a stretch's regions go back one by one
+    (Ring, "take"),
+    (Disk, "submit"),  # its ticket is lost
+    (Experts, "admit"),
+    (Experts, "keep"),
+    (Experts, "give_window"),
+    (Experts, "take_window"),
+]
 
 
-@pytest.mark.parametrize("after", [0, 7, 40])
-@pytest.mark.parametrize(
-    ("owner", "method"),
-    [
-        (Ring, "give_back"),  # a stretch's regions go back one by one
-        (Ring, "take"),
-        (Disk, "submit"),  # its ticket is lost
-        (Experts, "admit"),
-        (Experts, "keep"),
-        (Experts, "give_window"),
-        (Experts, "take_window"),
-    ],
-)
+class Stopper:
+    """Counts the calls of a method that did something; raises KeyboardInterrupt right after call number `last`."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, owner: type, method: str, last: int = -1) -> None:
+        self.calls, honest = 0, getattr(owner, method)
+
+        def call(this: object, *arguments: object, **named: object) -> object:
+            result = honest(this, *arguments, **named)
+            if result is None and method.startswith("take"):
+                return None
+            self.calls += 1
+            if self.calls == last:
+                raise KeyboardInterrupt
+            return result
+
+        patch.setattr(owner, method, call)
+
+
+@pytest.mark.parametrize("where", [0, 7, 40, -30, -3, -2, -1])
+@pytest.mark.parametrize(("owner", "method"), INTERRUPTED, ids=lambda x: x if isinstance(x, str) else x.__name__)
 def test_an_interrupt_anywhere_leaves_all_fit_for_the_next_pass(
-    owner: type, method: str, after: int, want: bytes, monkeypatch: pytest.MonkeyPatch
+    owner: type, method: str, where: int, want: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = build_model(TINY_A, "half", piece_bytes=SMALL, ring_bytes=100_000, expert_slots=7, window=3)
-    honest, calls = getattr(owner, method), 0
+    """It comes right after one of the calls of two passes, counted from the first or from the last."""
 
-    def interrupted(self: object, *arguments: object, **named: object) -> object:
-        nonlocal calls
-        result = honest(self, *arguments, **named)
-        calls += 1
-        if calls > after:
-            raise KeyboardInterrupt
-        return result
+    def two_passes(model: Model) -> None:
+        for n in range(2):
+            one_pass(model, IDS[n : n + 3], more=True)
 
-    for _ in range(3):
-        calls = 0
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, method, interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                some_passes(model)
-        assert all_logits(model, IDS, chunk=4).tobytes() == want
-    experts = model.weights.experts
+    def made() -> Model:
+        model = build_model(TINY_A, "half", piece_bytes=SMALL, ring_bytes=100_000, expert_slots=7, window=3)
+        two_passes(model)
+        return model
+
+    model, other = made(), made()
+    tape, experts = model.weights.tape, model.weights.experts
     assert experts is not None
-    experts.request(2, np.array([[0, 1, 2, 3]], np.int32))
-    experts.abandon()
-    assert sorted([*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]) == list(range(10))
+    with monkeypatch.context() as patch:
+        counted = Stopper(patch, owner, method)
+        two_passes(other)
+    with monkeypatch.context() as patch:
+        Stopper(patch, owner, method, where % counted.calls + 1)
+        with pytest.raises(KeyboardInterrupt):
+            two_passes(model)
+    model.weights.begin_pass(head=False, more=False)
+    assert set(model.weights.disk.reader.tickets()) == {flight.ticket for flight in tape._flights}
+    assert len(tape._ring._taken) == sum(not flight.pinned for flight in tape._flights)
+    slots = [*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]
+    assert sorted(slots) == list(range(10))
     assert len(experts._policy or ()) == len(experts._resident)
+    assert all_logits(model, IDS, chunk=4).tobytes() == want
 
 
 def test_a_shard_that_shrinks_during_the_run_ends_it(tmp_path: Path) -> None:
