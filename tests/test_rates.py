@@ -16,7 +16,8 @@ from lilliput.machine.costs import ASSUMED
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
-    monkeypatch.setattr(rates, "BUFFER", 2_000_000)
+    monkeypatch.setattr(rates, "LEAST", 2_000_000)
+    monkeypatch.setattr(rates, "CACHES", Path("/nowhere"))
     monkeypatch.setattr(rates, "WIDTH", 96)
     monkeypatch.setattr(rates, "LATENT", 64)
 
@@ -106,3 +107,17 @@ def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
     monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "file" / "cache"))
     assert rates.measure_rates(files).disk_bytes_per_s == 1e9
     assert rates.known_rates(files, "bf16") is None
+
+
+def test_weights_are_measured_beyond_the_largest_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "CACHES", tmp_path)
+    monkeypatch.setattr(rates, "LEAST", 64_000_000)
+    for name, text, want in (
+        ("index0", "48K", 64_000_000),
+        ("index3", "65536K", 134_217_728),
+        ("index4", "junk", 134_217_728),
+        ("index5", "1048576K", 600_000_000),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "size").write_text(text + "\n")
+        assert rates._beyond_caches() == want

@@ -27,7 +27,9 @@ from lilliput.machine.places import cache_directory
 
 WIDTH, LATENT = 3072, 3584  # of an expert measured: K3's
 COLUMNS = 7168
-BUFFER = 64_000_000  # bytes of weights gone through, above any last-level cache by as much as a quick look allows
+LEAST, MOST = 64_000_000, 600_000_000  # bytes of weights gone through: twice the last-level cache, within reason
+SAMPLE = 8_000_000  # bytes of them that differ
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECONDS = 0.25  # per kernel
 TOKENS = 64  # of the pass that tells what further tokens cost
 KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
@@ -57,7 +59,7 @@ def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
 def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
     """Measure, and keep what was found. `kind` is how the tape is stored ("bf16" or "k12"), `files` are what is read.
 
-    About two seconds and 150 MB of memory. A disk that cannot be measured is assumed, and not kept.
+    A few seconds and as much memory as twice the processor's largest cache. A disk that cannot be measured is assumed, and not kept.
     """
     trunk, more = _trunk(kind)
     kernels = f"kernels measured ({_core.isa()}, {_core.threads()} threads)"
@@ -85,9 +87,9 @@ def _largest(files: Sequence[Path]) -> Path:
 
 def _trunk(kind: str) -> tuple[float, float]:
     """Bytes per second of a product with one token, and what a further token costs as a share of that."""
-    rows = BUFFER // (2 * COLUMNS) // 4 * 4
-    bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, (rows, COLUMNS), np.uint16)  # small ordinary numbers
-    weights = bf16.view(np.uint8).ravel()
+    rows = _beyond_caches() // (2 * COLUMNS) // 4 * 4
+    bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, SAMPLE // 2, np.uint16)  # small ordinary numbers
+    weights = np.resize(bf16, rows * COLUMNS).view(np.uint8)
     multiply: Callable[..., None] = _core.matmul_bf16
     if kind == "k12":
         counts = np.zeros(256, np.int64)
@@ -102,19 +104,29 @@ def _trunk(kind: str) -> tuple[float, float]:
 
 
 def _experts() -> float:
-    """Bytes per second of a few experts at a time, one token each."""
+    """Bytes per second of experts, one token each."""
     chance = np.random.default_rng(0)
 
     def part(rows: int, columns: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
         packed = chance.integers(0, 256, rows * columns // 2, np.uint8)
         return [packed, chance.integers(118, 126, rows * columns // 32, np.uint8)]
 
-    parts = [[*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)] for _ in range(4)]
+    one = [*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)]
+    parts = [[p.copy() for p in one] for _ in range(_beyond_caches() // sum(p.nbytes for p in one) + 1)]
     x, y = np.ones((1, LATENT), np.float32), np.zeros((1, LATENT), np.float32)
     row, weight = np.zeros(1, np.int32), np.ones(1, np.float32)
     chosen = [(row, weight, _core.Expert(tensors, WIDTH, LATENT)) for tensors in parts]
     nbytes = sum(p.nbytes for tensors in parts for p in tensors)
     return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, 4.0, 25.0))
+
+
+def _beyond_caches() -> int:
+    """Bytes that the processor's caches do not hold; those of a server hold a quarter of a gigabyte."""
+    largest = 0
+    for file in CACHES.glob("index*/size"):
+        with suppress(OSError, ValueError):
+            largest = max(largest, int(file.read_text().strip().removesuffix("K")) * 1024)
+    return min(max(2 * largest, LEAST), MOST)
 
 
 def _best_seconds(run: Callable[[], object], clock: Clock = time.perf_counter) -> float:
