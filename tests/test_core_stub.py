@@ -14,18 +14,24 @@ import lilliput
 from lilliput import _bench, _core
 
 
-def functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+def functions(body: list[ast.stmt]) -> dict[str, list[ast.FunctionDef]]:
+    """By name, the overloads of one in order."""
+    found: dict[str, list[ast.FunctionDef]] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
 
 
-def compare(stub: dict[str, ast.FunctionDef], owner: Any) -> None:
-    """Every function of the stub has the argument names that the extension's own signature gives."""
-    for name, function in stub.items():
-        if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in function.decorator_list):
+def compare(stub: dict[str, list[ast.FunctionDef]], owner: Any) -> None:
+    """Every function of the stub has the argument names that the extension's own signatures give."""
+    for name, overloads in stub.items():
+        if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in overloads[0].decorator_list):
             assert isinstance(getattr(owner, name), property)
             continue
-        signature = getattr(owner, name).__doc__.splitlines()[0]
-        assert re.findall(r"(\w+): ", signature) == [a.arg for a in function.args.args if a.arg != "self"], signature
+        signatures = getattr(owner, name).__doc__.splitlines()[: len(overloads)]
+        for signature, function in zip(signatures, overloads, strict=True):
+            assert re.findall(r"(\w+): ", signature) == [a.arg for a in function.args.args if a.arg != "self"], signature
 
 
 @pytest.mark.parametrize("extension", [_core, _bench])
@@ -34,7 +40,8 @@ def test_the_stub_and_the_extension_agree(extension: ModuleType) -> None:
     body = ast.parse(stub_file.read_text()).body
     classes = {node.name: functions(node.body) for node in body if isinstance(node, ast.ClassDef)}
     stub = functions(body)
-    assert set(stub) | set(classes) == {name for name in dir(extension) if not name.startswith("_")}
+    values = {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    assert set(stub) | set(classes) | values == {name for name in dir(extension) if not name.startswith("_")}
     compare(stub, extension)
     for name, members in classes.items():
         owner = getattr(extension, name)

@@ -215,7 +215,7 @@ void bind_reader(nb::module_& m) {
       .def("ready", &Reader::ready, "ticket"_a, nb::call_guard<nb::gil_scoped_release>(), "Would `wait` return (or raise) at once?")
       .def("cancel", &Reader::cancel, "ticket"_a, nb::call_guard<nb::gil_scoped_release>(),
            "Drop what has not started, wait for what has, and free the ticket.")
-      .def("tickets", &Reader::tickets, "All tickets that have neither been waited for nor cancelled.")
+      .def("tickets", &Reader::tickets, "urgent"_a, "All tickets, urgent or not, that have neither been waited for nor cancelled.")
       .def("close", &Reader::close, nb::call_guard<nb::gil_scoped_release>(),
            "Drop what has not started, wait for what has, close the files.")
       .def("stats", &stats, "Counters since the start, as a dict; seconds and bytes.");

@@ -41,6 +41,7 @@ struct File {
 struct Job {
   std::shared_ptr<Arena> arena;
   size_t left = 0;       // requests queued or running
+  bool urgent = false;
   bool dropped = false;  // by close: its data will never be complete
   std::optional<ReadError> error;
   double waited = 0;
@@ -283,6 +284,7 @@ Ticket Reader::submit(int number, uint64_t offset, uint64_t nbytes, void* addres
   State& s = state();
   const Extent range = extent(number, offset, nbytes);
   auto job = std::make_shared<Job>();
+  job->urgent = urgent;
   job->arena = Arena::holding(address, range.length);
   if (!job->arena) throw std::invalid_argument("address: needed " + std::to_string(range.length) + " bytes inside one arena");
   const std::lock_guard lock(s.mutex);
@@ -347,11 +349,12 @@ void Reader::cancel(Ticket ticket) {
   s.jobs.erase(ticket);
 }
 
-std::vector<Ticket> Reader::tickets() const {
+std::vector<Ticket> Reader::tickets(bool urgent) const {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   std::vector<Ticket> found;
-  for (const auto& entry : s.jobs) found.push_back(entry.first);
+  for (const auto& [ticket, job] : s.jobs)
+    if (job->urgent == urgent) found.push_back(ticket);
   return found;
 }
 

@@ -98,8 +98,8 @@ class Reader {
   double take(Ticket ticket);
   // Drops what has not started, waits for what has, and frees the ticket.
   void cancel(Ticket ticket);
-  // All that have neither been taken nor cancelled.
-  std::vector<Ticket> tickets() const;
+  // All, urgent or not, that have neither been taken nor cancelled.
+  std::vector<Ticket> tickets(bool urgent) const;
   // Drops what has not started, waits for what has, ends the threads, closes the files.
   void close();
 

@@ -4,6 +4,26 @@ from __future__ import annotations
 
 from mistakes.table import EXPERTS, LINEAR, MOE, Edit, Mistake, kernel
 
+
+def once_landed(change: str) -> tuple[Edit, ...]:
+    """`change`, of v and p, is what becomes of the bytes v of part number p of every expert once they are there."""
+    return (
+        Edit(
+            EXPERTS,
+            "        self.stats.reads += 1\n",
+            "        self.stats.reads += 1\n        self.__dict__.setdefault('fresh', {})[slot] = places\n",
+        ),
+        Edit(
+            EXPERTS,
+            "                raise\n            landing.tickets.pop(0)\n",
+            "                raise\n            landing.tickets.pop(0)\n"
+            "        for p, place in enumerate(self.fresh.pop(landing.slot, ())):\n"
+            "            v = self._view[place : place + self.spec.part_bytes[p]]\n"
+            f"            v[:] = {change}\n",
+        ),
+    )
+
+
 MISTAKES = (
     # Router and experts
     Mistake(
@@ -80,19 +100,19 @@ MISTAKES = (
         "w1 and w3 exchanged",
         "tiny-a",
         ("for i in (1, 2, 3))", "for i in (3, 2, 1))"),
-        (Edit(EXPERTS, "tickets, tuple(parts))", "tickets, (*parts[4:], *parts[2:4], *parts[:2]))"),),
+        (Edit(EXPERTS, "self._view, places,", "self._view, [*places[4:], *places[2:4], *places[:2]],"),),
     ),
     Mistake(
         "nibbles swapped",
         "tiny-a",
         ("np.stack([packed & 15, packed >> 4], axis=-1)", "np.stack([packed >> 4, packed & 15], axis=-1)"),
-        (Edit(EXPERTS, "return landing.parts", "return tuple(v if p % 2 else (v >> 4) | (v << 4) for p, v in enumerate(landing.parts))"),),
+        once_landed("v if p % 2 else (v >> 4) | (v << 4)"),
     ),
     Mistake(
         "scales with a bias of 128",
         "tiny-a",
         ("scale.astype(np.int64) - 127", "scale.astype(np.int64) - 128"),
-        (Edit(EXPERTS, "return landing.parts", "return tuple(v - 1 if p % 2 else v for p, v in enumerate(landing.parts))"),),
+        once_landed("v - 1 if p % 2 else v"),
     ),
     # SiTU
     Mistake(

@@ -65,9 +65,9 @@ class Disk:
         with suppress(ValueError):
             self.reader.cancel(ticket)
 
-    def cancel_all(self) -> None:
-        """Stop every read, also those whose tickets an interrupt has lost."""
-        for ticket in self.reader.tickets():
+    def cancel_all(self, *, urgent: bool) -> None:
+        """Stop every read that is urgent, or that is not, also those whose tickets an interrupt has lost."""
+        for ticket in self.reader.tickets(urgent):
             self.cancel(ticket)
 
     def stats(self) -> dict[str, Any]:

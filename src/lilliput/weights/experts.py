@@ -88,7 +88,7 @@ class Experts:
         if self._open is None or self._open.done:
             self._open = None
             return
-        self._disk.cancel_all()  # the trunk's reads ahead as well: that pass is not played on
+        self._disk.cancel_all(urgent=True)  # which no others are
         if self._policy is not None:
             kept = set(self._policy.residents())
             for key in kept - self._resident.keys():

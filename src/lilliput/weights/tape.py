@@ -289,7 +289,7 @@ class Tape:
 
     def _drop_flights(self) -> None:
         """Give up whatever is being read, also what an interrupt kept us from noting."""
-        self._disk.cancel_all()
+        self._disk.cancel_all(urgent=False)  # no others read ahead
         self.stats.bytes_dropped += sum(flight.nbytes for flight in self._flights)
         self._flights.clear()
         self._ring.clear()
