@@ -270,6 +270,22 @@ def wrong_expert(**change: object) -> Callable[[], object]:
             lambda: _core.Expert(np.zeros(3263, np.uint8), [0, 1024, 1088, 2112, 2176, 3200], 64, 32),
             "places: needed a place for 64 bytes within 3263, found 3200 for part 5",
         ),
+        (wrong_expert(index=np.array(1, np.int32)), r"index: needed int32 \[\*\], found int32 \[\]"),
+        (
+            lambda: _core.accumulate(np.zeros((1, 32), F), np.zeros((1, 32), F), np.array(0, np.int32), np.ones(1, F)),
+            r"index: needed int32 \[\*\], found int32 \[\]",
+        ),
+        (
+            lambda: _core.expert(
+                np.zeros((1, 32), F),
+                np.zeros((1, 32), F),
+                np.array(0, np.int32),
+                _core.Expert(np.zeros(3264, np.uint8), [0] * 6, 32, 32),
+                4.0,
+                None,
+            ),
+            r"index: needed int32 \[\*\], found int32 \[\]",
+        ),
         (wrong_expert(width=60), "width, latent: needed multiples of 32 .one MXFP4 group., found 60, 32"),
         (
             lambda: _core.mxfp4_matmul(np.zeros((1, 4), F), np.zeros((1, 48), F), np.zeros(96, np.uint8), np.zeros(4, np.uint8), 0),

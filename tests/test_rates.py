@@ -120,4 +120,4 @@ def test_weights_are_measured_beyond_the_largest_cache(tmp_path: Path, monkeypat
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "size").write_text(text + "\n")
-        assert rates._beyond_caches() == want
+        assert rates.beyond_caches() == want

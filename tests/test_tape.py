@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -16,7 +17,7 @@ import pytest
 from models import all_logits, build_model
 
 from lilliput._core import FaultPlan
-from lilliput.errors import ContentError, LilliputError
+from lilliput.errors import ContentError, LilliputError, UsageError
 from lilliput.model.batch import Span
 from lilliput.model.model import Model
 from lilliput.model.state import State
@@ -340,3 +341,36 @@ def test_checking_every_read_finds_what_went_bad_after_the_first(tmp_path: Path)
                 one_pass(model, IDS[:1])
         else:
             one_pass(model, IDS[:1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_of_the_process_is_told_that_it_has_no_weights() -> None:
+    """Everything is in memory, so nothing would be read; but the child's copy of that memory is empty."""
+    model = build_model(TINY_A, "in memory", piece_bytes=SMALL)
+    all_logits(model, IDS, chunk=4)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                all_logits(model, IDS, chunk=4)
+                answer = "it ran"
+            except UsageError as error:
+                answer = str(error)
+            model.weights.close()
+            os.write(write, answer.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answered:
+        assert re.search(r"opened by process \d+, and a child .* has neither its weights nor its threads", answered.read())
+    os.waitpid(child, 0)
+
+
+def test_a_closed_model_says_so() -> None:
+    model = build_model(TINY_A, "half", piece_bytes=SMALL)
+    one_pass(model, IDS[:2])
+    model.weights.close()
+    with pytest.raises(UsageError, match="closed: open the checkpoint again"):
+        one_pass(model, IDS[:2])

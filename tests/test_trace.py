@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lilliput.errors import InputError, UsageError
-from lilliput.trace import Request, Trace, TraceWriter, read_trace
+from lilliput.errors import DoesNotFitError, InputError, UsageError
+from lilliput.trace import HEADER, MAGIC, VERSION, Request, Trace, TraceWriter, read_trace
 
 EXPERTS, TOP_K = 20, 4
 
@@ -205,3 +207,37 @@ def test_a_file_of_the_wrong_length(tmp_path: Path, raw: bytes) -> None:
 def test_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="needed a trace file that can be read"):
         read_trace(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "p"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    with TraceWriter(pipe, top_k=2, expert_bytes=100) as trace:
+        trace.routed(3, np.array([[1, 2]], np.int32))
+    reader.join()
+    assert pipe.is_fifo()
+    assert got == [HEADER.pack(MAGIC, VERSION, 2, 100) + np.array([3, 1, 3, 2], "<i4").tobytes()]
+
+
+def test_nobody_elses_unfinished_file_is_touched(tmp_path: Path) -> None:
+    theirs = tmp_path / "t.partial"
+    theirs.write_bytes(b"theirs")
+    with TraceWriter(tmp_path / "t", top_k=2, expert_bytes=100):
+        pass
+    assert theirs.read_bytes() == b"theirs"
+    with TraceWriter(tmp_path / ("n" * 250), top_k=2, expert_bytes=100):  # its temporary name must not be too long
+        pass
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
+def test_a_full_disk_is_the_traces_fault_and_says_so() -> None:
+    trace = TraceWriter(Path("/dev/full"), top_k=2, expert_bytes=100)
+    with pytest.raises(DoesNotFitError, match=r"/dev/full: could not be written: No space left on device"):
+        trace.close()
+    trace.close()
+    assert Path("/dev/full").is_char_device()

@@ -208,11 +208,12 @@ const int32_t* token_rows(const In& index, size_t tokens) {
 }
 
 void accumulate_values(const Out& y, const In& values, const In& index, const In& weight) {
+  array<float>(y, "y", {kAny, kAny});
+  const int32_t* rows = token_rows(index, y.shape(0));
   const size_t count = index.shape(0);
   const float* from = array<float>(values, "values", {count, kAny});
   const size_t latent = values.shape(1);
   float* to = array<float>(y, "y", {kAny, latent});
-  const int32_t* rows = token_rows(index, y.shape(0));
   const float* weights = array<float>(weight, "weight", {count});
   const nb::gil_scoped_release unlocked;
   accumulate(to, from, rows, weights, count, latent);
@@ -259,9 +260,10 @@ struct ExpertParts {
 };
 
 size_t expert(const Out& y, const In& x, const In& index, const ExpertParts& parts, float beta, std::optional<float> linear_beta) {
-  const size_t latent = parts.w1.in, count = index.shape(0);
+  const size_t latent = parts.w1.in;
   const float* from = array<float>(x, "x", {kAny, size_t(latent)});
   const int32_t* rows = token_rows(index, x.shape(0));
+  const size_t count = index.shape(0);
   float* to = array<float>(y, "y", {size_t(count), size_t(latent)});
   const Expert e = parts.with(beta, linear_beta);
   const nb::gil_scoped_release unlocked;
@@ -282,8 +284,9 @@ size_t experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chose
     if (parts->w1.in != latent || width != first)
       refuse("chosen", "experts of one width that take " + std::to_string(latent) + " values each",
              "one of width " + std::to_string(width) + " that takes " + std::to_string(parts->w1.in));
+    const int32_t* rows = token_rows(index, tokens);
     const size_t count = index.shape(0);
-    all.push_back({token_rows(index, tokens), array<float>(weight, "weight", {size_t(count)}), count, parts->with(beta, linear_beta)});
+    all.push_back({rows, array<float>(weight, "weight", {size_t(count)}), count, parts->with(beta, linear_beta)});
   }
   const nb::gil_scoped_release unlocked;
   return apply_experts(to, from, all.data(), all.size());

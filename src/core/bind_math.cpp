@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <cmath>
@@ -93,13 +94,13 @@ void log_softmax(const Out& y, const In& x) {
   without_gil([&] { ops::log_softmax(to, from, rows, n); });
 }
 
-void mix(const Out& y, nb::sequence entries, const In& w, double eps) {
-  const size_t n = last(w, "w"), count = nb::len(entries), rows = y.size() / n;
+void mix(const Out& y, const std::vector<In>& entries, const In& w, double eps) {
+  const size_t n = last(w, "w"), count = entries.size(), rows = y.size() / n;
   if (count == 0) refuse("entries", "at least one array", "none");
   const float* weight = array<float>(w, "w", {n});
   float* to = array<float>(y, "y", {rows, n});
   std::vector<const float*> pointers;
-  for (nb::handle item : entries) pointers.push_back(array<float>(nb::cast<In>(item), "entries", {rows, n}));
+  for (const In& entry : entries) pointers.push_back(array<float>(entry, "entries", {rows, n}));
   without_gil([&] { ops::mix(to, pointers.data(), count, weight, rows, n, float(eps)); });
 }
 

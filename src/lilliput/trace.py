@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem, UsageError
+from lilliput.machine.output import not_written, temporary_name
 
 Ids = npt.NDArray[np.int32]
 
@@ -37,31 +39,52 @@ LARGEST_EXPERT = 65535  # beyond it a file is taken for something else than a tr
 
 
 class TraceWriter:
-    """Streams a trace to `path`, under a temporary name until it is closed. A killed run leaves `FILE.partial`, which is as readable.
+    """Streams a trace to `path`, under a temporary name until it is closed; what is no regular file (a pipe) is written to directly.
 
-    Of the model it records `top_k` and `expert_bytes`, the memory that one expert takes in its cache.
+    A killed run leaves `FILE.PROCESS.partial`, which is as readable. Of the model it records `top_k` and `expert_bytes`, the memory that
+    one expert takes in its cache. Raises DoesNotFitError where the disk is full, LilliputError for any other failure; both name the file.
     """
 
     def __init__(self, path: Path, *, top_k: int, expert_bytes: int) -> None:
-        self.path = path
-        self._partial = path.with_name(path.name + ".partial")
-        self._file = self._partial.open("wb", buffering=1 << 20)
-        self._file.write(HEADER.pack(MAGIC, VERSION, top_k, expert_bytes))
+        self.path = path.resolve()
+        direct = self.path.exists() and not self.path.is_file()
+        self._partial = None if direct else temporary_name(self.path)
+        with self._failures():
+            self._file = (self._partial or self.path).open("wb", buffering=1 << 20)
+        self._write(HEADER.pack(MAGIC, VERSION, top_k, expert_bytes))
 
     def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
         """The experts `ids` [N, k] that the tokens of this pass chose in `layer`. An observer of routing; weights are not recorded."""
         pairs = np.empty((ids.size, 2), "<i4")
         pairs[:, 0] = layer
         pairs[:, 1] = np.sort(ids, axis=-1).reshape(-1)
-        self._file.write(pairs.tobytes())
+        self._write(pairs.tobytes())
+
+    def _write(self, data: bytes) -> None:
+        with self._failures():
+            self._file.write(data)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise not_written(self.path, error) from error
 
     def close(self) -> None:
         """Give the file its name. Safe to call twice."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._partial.replace(self.path)
+        if self._file.closed:
+            return
+        with self._failures():
+            try:
+                self._file.flush()
+                if self._partial is not None:
+                    os.fsync(self._file.fileno())
+            finally:
+                with suppress(OSError):  # told already, and closing tries to write the same once more
+                    self._file.close()
+            if self._partial is not None:
+                self._partial.replace(self.path)
 
     def __enter__(self) -> TraceWriter:
         return self

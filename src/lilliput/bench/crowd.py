@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from lilliput.errors import UsageError
+from lilliput.errors import LilliputError, UsageError
 
 # A byte on its input starts it, the next one stops it and is answered; the end of its input, also when this process is killed, ends it.
 LOOP = """
@@ -37,12 +37,16 @@ class BusyCore:
     def working(self) -> Iterator[None]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(b".")
+        try:
+            self._process.stdin.write(b".")
+        except (OSError, ValueError) as error:
+            raise LilliputError("--busy-core: the process that keeps a processor busy has ended: start again") from error
         try:
             yield
         finally:
-            self._process.stdin.write(b".")
-            self._process.stdout.read(1)
+            with suppress(OSError, ValueError):  # it has ended: the next round says so
+                self._process.stdin.write(b".")
+                self._process.stdout.read(1)
 
     def __enter__(self) -> BusyCore:
         return self

@@ -14,6 +14,7 @@ from lilliput.cli.bench_tables import console, met, show_busy, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.machine.memory import format_size, parse_size
+from lilliput.machine.rates import beyond_caches
 from lilliput.machine.threads import default_threads
 
 RATIOS = ("read", "copy", "peak", "one token", "doubles", "numpy", "torch")
@@ -33,12 +34,17 @@ def kernels(kernels: str | None, size: str, threads: str | None, isa: str | None
     All in one process, in rounds; each figure is the median of the ratio within a round. Weights are too large for caches. The digests
     of all outputs must be the same on every instruction set with any number of threads. Ctrl-C keeps what has been measured.
     """
+    weights = parse_size(size, "--size")
     terminal = Terminal(quiet=quiet)
+    if weights < (needed := beyond_caches()):
+        terminal.note(
+            f"--size {size}: below {format_size(needed)} the caches of this machine hold the weights, and ratios to reading mean little"
+        )
     with terminal.job_progress("measuring") as progress:
         found = measure_kernels(
             k3(),
             kernels=options.names(kernels, "--kernels") or KERNELS,
-            size=parse_size(size, "--size"),
+            size=weights,
             isas=options.names(isa, "--isa"),
             threads=options.whole_numbers(threads, "--threads") or sorted({1, default_threads()}),
             repeats=repeats,

@@ -16,6 +16,7 @@ from lilliput.cli.main import exit_code_of
 from lilliput.engine.engine import Engine, choose_machine
 from lilliput.engine.report import facts
 from lilliput.engine.source import Source
+from lilliput.errors import DoesNotFitError
 
 
 @click.command("prefill")
@@ -50,16 +51,20 @@ def prefill(
     lengths = options.whole_numbers(tokens, "--tokens")
     source = Source(model, layers=layers)
     budget = budget_beside(memory.budget, source.config, max(lengths), choose_machine(threads, isa)[0])
-    with Engine(
-        source,
-        budget=budget,
-        context=max(lengths),
-        prompt=1,
-        trunk=memory.trunk,
-        every_read=memory.every_read,
-        threads=threads,
-        isa=isa,
-    ) as engine:
+    try:
+        opened = Engine(
+            source,
+            budget=budget,
+            context=max(lengths),
+            prompt=1,
+            trunk=memory.trunk,
+            every_read=memory.every_read,
+            threads=threads,
+            isa=isa,
+        )
+    except DoesNotFitError as error:
+        raise DoesNotFitError(f"{error}; for the pass of {max(lengths):,} tokens that much more in --memory") from error
+    with opened as engine:
         with terminal.job_progress("measuring") as progress, BusyCore() if busy_core else nullcontext() as busy:
             found = measure_prefill(engine, lengths, repeats=repeats, same_ids=same_ids, busy=busy, progress=progress)
         about = {key: value for key, value in facts(engine).items() if key != "run"}

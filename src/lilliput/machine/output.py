@@ -51,7 +51,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             with target.open("wb") as file:
                 yield file
             return
-        temporary = target.with_name(f"{target.name[:LONGEST_STEM]}.{os.getpid()}.partial")
+        temporary = temporary_name(target)
         try:
             with temporary.open("wb") as file:
                 yield file
@@ -61,7 +61,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            hint = "free some space (or raise `ulimit -f`), or choose another disk"
-            raise DoesNotFitError(f"{path}: could not be written: {error.strerror}; {hint}") from error
-        raise LilliputError(f"{path}: could not be written: {error.strerror}; choose another place") from error
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> LilliputError:
+    """What to raise when writing `path` has failed."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        hint = "free some space (or raise `ulimit -f`), or choose another disk"
+        return DoesNotFitError(f"{path}: could not be written: {error.strerror}; {hint}")
+    return LilliputError(f"{path}: could not be written: {error.strerror}; choose another place")
+
+
+def temporary_name(target: Path) -> Path:
+    """Where a file is written before it gets its name: beside it, and no other run's."""
+    return target.with_name(f"{target.name[:LONGEST_STEM]}.{os.getpid()}.partial")

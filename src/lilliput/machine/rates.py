@@ -87,7 +87,7 @@ def _largest(files: Sequence[Path]) -> Path:
 
 def _trunk(kind: str) -> tuple[float, float]:
     """Bytes per second of a product with one token, and what a further token costs as a share of that."""
-    rows = _beyond_caches() // (2 * COLUMNS) // 4 * 4
+    rows = beyond_caches() // (2 * COLUMNS) // 4 * 4
     bf16 = np.random.default_rng(0).integers(0x3C00, 0x3F00, SAMPLE // 2, np.uint16)  # small ordinary numbers
     weights = np.resize(bf16, rows * COLUMNS).view(np.uint8)
     multiply: Callable[..., None] = _core.matmul_bf16
@@ -112,7 +112,7 @@ def _experts() -> float:
         return [packed, chance.integers(118, 126, rows * columns // 32, np.uint8)]
 
     one = [*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)]
-    parts = [[p.copy() for p in one] for _ in range(_beyond_caches() // sum(p.nbytes for p in one) + 1)]
+    parts = [[p.copy() for p in one] for _ in range(beyond_caches() // sum(p.nbytes for p in one) + 1)]
     x, y = np.ones((1, LATENT), np.float32), np.zeros((1, LATENT), np.float32)
     row, weight = np.zeros(1, np.int32), np.ones(1, np.float32)
     chosen = [(row, weight, _core.Expert(tensors, WIDTH, LATENT)) for tensors in parts]
@@ -120,7 +120,7 @@ def _experts() -> float:
     return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, 4.0, 25.0))
 
 
-def _beyond_caches() -> int:
+def beyond_caches() -> int:
     """Bytes that the processor's caches do not hold; those of a server hold a quarter of a gigabyte."""
     largest = 0
     for file in CACHES.glob("index*/size"):

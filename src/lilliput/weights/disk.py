@@ -51,7 +51,10 @@ class Disk:
         return min(length, self._files[file][1] - begin)
 
     def submit(self, file: int, offset: int, nbytes: int, address: int, *, urgent: bool) -> int:
-        return self.reader.submit(file, offset, nbytes, address, urgent)
+        try:
+            return self.reader.submit(file, offset, nbytes, address, urgent)
+        except RuntimeError as error:
+            raise LilliputError(f"{error}: the model was closed while it was in use") from error
 
     def wait(self, ticket: int, what: Callable[[], str]) -> float:
         """Seconds waited until `what()` was there. Raises LilliputError naming it, the file, the place and the reason."""
@@ -59,6 +62,8 @@ class Disk:
             return self.reader.wait(ticket)
         except OSError as error:
             raise LilliputError(f"{error.filename}: reading {what()} failed: {error.strerror}; check the disk and start again") from error
+        except RuntimeError as error:
+            raise LilliputError(f"{error}: the model was closed while it was in use") from error
 
     def cancel(self, ticket: int) -> None:
         """Stop reading; at return it has stopped. An interrupt between an answer and the note of it leaves nothing to stop."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ class Weights:
         faults: FaultPlan | None = None,
     ) -> None:
         self._checkpoint, self._layout, self._usable_ids = checkpoint, layout, usable_ids
+        self._process, self._closed = os.getpid(), False
         self.files = ShardFiles(checkpoint.files, checkpoint.sizes)
         self.watch = Watch()
         self._embedding = checkpoint.tensors[EMBEDDING]
@@ -108,7 +110,17 @@ class Weights:
             )
 
     def begin_pass(self, *, head: bool, more: bool) -> None:
-        """A pass starts; what an abandoned one left in flight is dropped."""
+        """A pass starts; what an abandoned one left in flight is dropped.
+
+        Raises UsageError after `close`, and in a child of the process that opened the model: its memory and threads are not there.
+        """
+        if self._closed:
+            raise UsageError("the model was closed: open the checkpoint again")
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"the model was opened by process {self._process}, and a child ({os.getpid()}) has neither its weights nor its threads: "
+                "open the checkpoint again after the fork"
+            )
         if self.experts is not None:
             self.experts.abandon()
         self.tape.begin(head=head, more=more)
@@ -132,7 +144,10 @@ class Weights:
         return flat.reshape(tensor.shape)
 
     def close(self) -> None:
-        """End all reads and release the files; the model cannot be run any more."""
+        """End all reads and release the files; the model cannot be run any more. In a child of the process that opened it: nothing."""
+        self._closed = True
+        if os.getpid() != self._process:
+            return
         if hasattr(self, "tape"):
             self.tape.close()
         if self.experts is not None:
