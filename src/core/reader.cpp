@@ -40,7 +40,7 @@ struct File {
 
 struct Job {
   std::shared_ptr<Arena> arena;
-  size_t left = 0;       // requests queued or running
+  size_t left = 0;  // requests queued or running
   bool urgent = false;
   bool dropped = false;  // by close: its data will never be complete
   std::optional<ReadError> error;
