@@ -18,6 +18,7 @@ from lilliput.bench.prefill import measure_prefill
 from lilliput.cli.main import run
 from lilliput.engine.engine import Engine
 from lilliput.engine.source import Source
+from lilliput.errors import LilliputError
 from lilliput.machine.plan import Budget
 
 
@@ -34,6 +35,16 @@ def test_works_only_when_it_is_let() -> None:
         while process.status() != psutil.STATUS_SLEEPING:  # one that worked on would hang here
             pass
     assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tie a process to a processor")
+def test_one_that_died_is_named() -> None:
+    with BusyCore() as busy:
+        with busy.working():
+            busy._process.kill()
+            busy._process.wait()
+        with pytest.raises(LilliputError, match="--busy-core: the process that keeps a processor busy has ended"), busy.working():
+            pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tie a process to a processor")

@@ -207,9 +207,18 @@ def test_a_bit_that_differs_on_one_instruction_set_is_an_error(
     assert run([*arguments, "--json", str(file), "-q"]) == 1
     printed = capsys.readouterr()
     assert "which they must never do" in printed.err
+    assert "caches of this machine hold the weights" not in printed.err  # -q
     assert f"{kernels} with 1 token ({WIDE[0]}, 1 thread) differs from {kernels} with 1 token (scalar, 1 thread)" in printed.err
     assert "DIFFER" in printed.out
     assert json.loads(file.read_bytes())["digests_agree"] is False
+
+
+def test_weights_that_caches_hold_are_told(monkeypatch: pytest.MonkeyPatch, alone: Rivals, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(verb, "k3", lambda: TINY)
+    for caches, told in ((400_000, True), (200_000, False)):
+        monkeypatch.setattr(verb, "beyond_caches", lambda n=caches: n)
+        assert run(["bench", "kernels", "--kernels", "norms", "--size", "300KB", "-t", "1", "--repeats", "1"]) == 0
+        assert ("caches of this machine hold the weights" in capsys.readouterr().err) == told
 
 
 def test_what_follows_a_rival_waits_until_its_threads_rest(monkeypatch: pytest.MonkeyPatch) -> None:

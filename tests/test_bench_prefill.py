@@ -118,6 +118,11 @@ def test_the_same_ids_every_round_where_asked(engine: Engine, monkeypatch: pytes
     assert reads[1] < reads[4]
 
 
+def test_advice_counts_the_pass_itself(tiny_synth: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "prefill", str(tiny_synth), "--tokens", "2048", "--memory", "60MB", "--repeats", "1"]) == 3
+    assert "for the pass of 2,048 tokens that much more in --memory" in capsys.readouterr().err
+
+
 def test_products_of_the_released_model_by_hand() -> None:
     """The tape's 111.1 GB of bf16, sixteen experts of 33,030,144 weights in 92 layers, three multiply-adds per number of the KDA state, and
     1,088 per head and position seen; the head once."""
