@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +14,13 @@ from demands import config_of
 
 from lilliput import _core
 from lilliput.bench import prefill as bench
-from lilliput.bench.prefill import budget_beside, measure_prefill, pass_bytes, products
+from lilliput.bench.prefill import measure_prefill, products, reserve_for
 from lilliput.bench.split import Split, table
 from lilliput.cli.main import run
 from lilliput.engine.engine import Engine
 from lilliput.engine.source import Source
-from lilliput.errors import DoesNotFitError, LilliputError
+from lilliput.errors import LilliputError
 from lilliput.machine import footprint
-from lilliput.machine.memory import Free
 from lilliput.machine.plan import Budget
 from lilliput.model.model import Model
 from lilliput.model.state import JOURNAL_TOKENS, State
@@ -120,7 +120,13 @@ def test_the_same_ids_every_round_where_asked(engine: Engine, monkeypatch: pytes
 
 def test_advice_counts_the_pass_itself(tiny_synth: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "prefill", str(tiny_synth), "--tokens", "2048", "--memory", "60MB", "--repeats", "1"]) == 3
-    assert "for the pass of 2,048 tokens that much more in --memory" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert re.search(r"what would fit: --memory \d+MB.*; the pass of 2,048 tokens takes [\d.]+MB of it: try fewer --tokens", err)
+    assert run(["bench", "prefill", str(tiny_synth), "--tokens", "2048", "--memory", "900MB", "--repeats", "1", "--json", "-"]) == 0
+    lines = json.loads(capsys.readouterr().out)["plan"]["lines"]
+    reserve = reserve_for(Source(tiny_synth).config, 2048, _core.threads())
+    assert [line["nbytes"] for line in lines if line["name"] == "reserve"] == [reserve]
+    assert reserve > 2047 * footprint.token_bytes(Source(tiny_synth).config)
 
 
 def test_products_of_the_released_model_by_hand() -> None:
@@ -145,19 +151,6 @@ def test_the_speed_of_a_few_layers_is_scaled_and_said_to_be(tiny_synth: Path) ->
     assert row["scaled"]["layers"] == 9
     assert row["scaled"]["factor"] == factor
     assert row["scaled"]["tokens_per_s"] == pytest.approx(row["tokens_per_s"]["median"] / factor)
-
-
-def test_the_pass_is_set_aside_before_the_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "tightest", lambda: Free("a test", 10**12))
-    budget = Budget(8_000_000_000)
-    reserve = pass_bytes(K3, 512, 2) - pass_bytes(K3, 1, 2)
-    assert reserve > 511 * footprint.token_bytes(K3)
-    given = budget_beside(budget, K3, 512, 2)
-    assert given.total == 8_000_000_000 - reserve
-    assert "for a pass of 512 tokens" in given.source
-    assert budget_beside(budget, K3, 1, 2) == budget
-    with pytest.raises(DoesNotFitError, match=r"--memory 1GB: a pass of 2,048 tokens alone takes 2\.\d+GB; give more, or fewer --tokens"):
-        budget_beside(Budget(1_000_000_000), K3, 2048, 2)
 
 
 def test_the_released_model_is_held_to_its_target(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_sampling_is_reported_and_repeatable(capsys: pytest.CaptureFixture[str])
     first = json.loads(capsys.readouterr().out)
     assert run([*arguments, "--seed", str(first["sampling"]["seed"])]) == 0
     assert json.loads(capsys.readouterr().out)["ids"] == first["ids"]
-    assert run([*arguments[:-4], "--seed", "1", "--temp", "0", "--json", "-"]) == 0
+    assert run([*arguments[:-4], "--temp", "0", "--json", "-"]) == 0
     assert run(["generate", TINY_A, "--ids", "1,2,3", "-n", "6", "-q"]) == 0
     zero, greedy = capsys.readouterr().out.rsplit("\n", 2)[:2]
     assert json.loads(zero)["ids"] == [int(i) for i in greedy.split(",")]
@@ -232,6 +232,10 @@ USAGE = {
     "min-p": (["generate", TINY_A, "--ids", "1", "--min-p", "1.5"], "--min-p"),
     "seed": (["generate", TINY_A, "--ids", "1", "--temp", "1", "--seed", "-5"], "--seed"),
     "greedy and sampling": (["generate", TINY_A, "--ids", "1", "--greedy", "--temp", "1"], "--greedy"),
+    "seed at temperature 0": (["generate", TINY_A, "--ids", "1", "--seed", "5", "--temp", "0"], "--temp 0: needed alone, found --seed"),
+    "a dash for a file": (["generate", TINY_A, "--ids", "1", "--trace-experts", "-"], "--trace-experts: needed a file, found -"),
+    "empty isa": (["generate", TINY_A, "--ids", "1", "--isa", ""], "--isa: needed one of"),
+    "prompt beyond context": (["plan", TINY_A, "-c", "100", "--prompt", "101"], "--prompt: needed at most --context, 100"),
     "threads": (["generate", TINY_A, "--ids", "1", "--threads", "0"], "--threads"),
     "isa": (["generate", TINY_A, "--ids", "1", "--isa", "sse9"], "--isa"),
     "layers": (["generate", TINY_A, "--ids", "1", "--layers", "99"], "--layers"),

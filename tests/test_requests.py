@@ -12,6 +12,7 @@ import pytest
 import lilliput
 from lilliput import _core
 from lilliput.engine.engine import Engine
+from lilliput.engine.stopping import StopText
 from lilliput.errors import TokenizerError, UsageError
 
 ORACLES = Path(__file__).parent / "oracle"
@@ -55,6 +56,29 @@ def test_logits_of_nothing_are_refused(engine: Engine) -> None:
 def test_counts_are_whole_numbers_in_range(engine: Engine, option: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}: needed"):
         engine.generate([1], max_tokens=value) if option == "max_tokens" else lilliput.open(TINY_A, **{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"memory": value}, "memory: needed") for value in (0, -1, 1.5, True, b"8GB", [1])]
+    + [({"isa": value}, "--isa: needed one of") for value in ("", 0, b"avx2")]
+    + [({"model": value}, "MODEL: needed a path") for value in (b"tiny", 5, None, "")],
+)
+def test_other_types_are_refused_when_a_model_is_opened(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        lilliput.open(**{"model": TINY_A, **options})
+
+
+@pytest.mark.parametrize("stop", [3, b"a", [3], [b"a"], [None], {"a"}, ["a", ""]])
+def test_stops_are_texts(stop: Any) -> None:
+    with pytest.raises(UsageError, match="--stop: needed a text"):
+        StopText(stop)
+
+
+@pytest.mark.parametrize("sampling", [{"temp": 1}, 0.7, "greedy"])
+def test_sampling_is_its_own_type(engine: Engine, sampling: Any) -> None:
+    with pytest.raises(UsageError, match=r"sampling: needed a lilliput\.Sampling"):
+        engine.generate([1], sampling=sampling)
 
 
 def test_a_closed_engine_says_so(engine: Engine) -> None:

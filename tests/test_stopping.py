@@ -1,9 +1,9 @@
-"""Stop strings against the plain definition: the text before the first occurrence of any of them."""
+"""Stop strings against the plain definition: read letter by letter, the text before the first one that is complete."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lilliput.engine.stopping import StopText
@@ -24,10 +24,17 @@ texts = st.lists(st.text("ab", max_size=4), max_size=12)
 
 
 @given(texts, st.lists(st.text("ab", min_size=1, max_size=4), max_size=4))
-def test_any_cutting_gives_the_text_before_the_first_stop(pieces: list[str], stops: list[str]) -> None:
+@example(["aba", "a"], ["b", "abaa"])
+@example(["abaa"], ["b", "abaa"])
+@example(["ab"], ["b", "ab"])
+def test_any_cutting_gives_the_text_before_the_first_complete_stop(pieces: list[str], stops: list[str]) -> None:
     text = "".join(pieces)
-    places = [text.find(stop) for stop in stops if stop in text]
-    assert cut(pieces, stops) == (text[: min(places)] if places else text, bool(places))
+    for n in range(1, len(text) + 1):
+        complete = [stop for stop in stops if text[:n].endswith(stop)]
+        if complete:
+            assert cut(pieces, stops) == (text[: n - max(map(len, complete))], True)
+            return
+    assert cut(pieces, stops) == (text, False)
 
 
 def test_what_cannot_become_a_stop_is_given_out_at_once() -> None:

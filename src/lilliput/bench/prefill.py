@@ -11,7 +11,7 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -27,11 +27,8 @@ from lilliput.bench.split import Split
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.engine.source import check_whole
-from lilliput.errors import DoesNotFitError, LilliputError
+from lilliput.errors import LilliputError
 from lilliput.machine import footprint
-from lilliput.machine.free import own_memory, settle
-from lilliput.machine.memory import format_size, tightest
-from lilliput.machine.plan import Budget
 from lilliput.model.config import Config, read_config
 from lilliput.model.layout import layout
 from lilliput.model.state import KdaState, State
@@ -62,21 +59,9 @@ def pass_bytes(config: Config, tokens: int, threads: int) -> int:
     return each + footprint.scratch_bytes(config, tokens, threads)
 
 
-def budget_beside(budget: Budget, config: Config, tokens: int, threads: int) -> Budget:
-    """The budget without what a pass of `tokens` takes beyond the single token every plan counts. Raises DoesNotFitError."""
-    given = settle(budget, tightest(), own_memory())
-    reserve = pass_bytes(config, tokens, threads) - pass_bytes(config, 1, threads)
-    assert given.total is not None
-    if reserve >= given.total:
-        raise DoesNotFitError(
-            f"{given.source} {format_size(given.total)}: a pass of {tokens:,} tokens alone takes {format_size(reserve)}; "
-            "give more, or fewer --tokens, or fewer --layers"
-        )
-    if not reserve:
-        return given
-    return replace(
-        given, total=given.total - reserve, source=f"{given.source}, less {format_size(reserve)} for a pass of {tokens:,} tokens:"
-    )
+def reserve_for(config: Config, tokens: int, threads: int) -> int:
+    """What a pass of `tokens` takes beyond the single token that a plan for `prompt=1` counts."""
+    return pass_bytes(config, tokens, threads) - pass_bytes(config, 1, threads)
 
 
 @dataclass(slots=True)
@@ -157,7 +142,7 @@ def measure_prefill(
     busy: BusyCore | None = None,
     progress: Progress | None = None,
 ) -> Prefill:
-    """Time single passes of each of `lengths` tokens. The engine's budget must leave room for them: see `budget_beside`.
+    """Time single passes of each of `lengths` tokens. The engine must have been opened with `reserve_for` the longest.
 
     With `same_ids` every round plays those of the first, whose experts are in memory then, where they fit. With `busy` every pass is played
     again beside it. An interrupt ends the measuring and is kept in the result.

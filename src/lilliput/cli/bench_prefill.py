@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lilliput.bench.crowd import BusyCore
-from lilliput.bench.prefill import budget_beside, measure_prefill
+from lilliput.bench.prefill import measure_prefill, reserve_for
 from lilliput.cli import options
 from lilliput.cli.bench_tables import console, met, show_busy, show_splits, table
 from lilliput.cli.console import Terminal, write_json
@@ -17,6 +17,7 @@ from lilliput.engine.engine import Engine, choose_machine
 from lilliput.engine.report import facts
 from lilliput.engine.source import Source
 from lilliput.errors import DoesNotFitError
+from lilliput.machine.memory import format_size
 
 
 @click.command("prefill")
@@ -50,20 +51,23 @@ def prefill(
     terminal = Terminal(quiet=quiet, verbose=verbose)
     lengths = options.whole_numbers(tokens, "--tokens")
     source = Source(model, layers=layers)
-    budget = budget_beside(memory.budget, source.config, max(lengths), choose_machine(threads, isa)[0])
+    reserve = reserve_for(source.config, max(lengths), choose_machine(threads, isa)[0])
     try:
         opened = Engine(
             source,
-            budget=budget,
+            budget=memory.budget,
             context=max(lengths),
             prompt=1,
             trunk=memory.trunk,
             every_read=memory.every_read,
+            reserve=reserve,
             threads=threads,
             isa=isa,
         )
     except DoesNotFitError as error:
-        raise DoesNotFitError(f"{error}; for the pass of {max(lengths):,} tokens that much more in --memory") from error
+        raise DoesNotFitError(
+            f"{error}; the pass of {max(lengths):,} tokens takes {format_size(reserve)} of it: try fewer --tokens"
+        ) from error
     with opened as engine:
         with terminal.job_progress("measuring") as progress, BusyCore() if busy_core else nullcontext() as busy:
             found = measure_prefill(engine, lengths, repeats=repeats, same_ids=same_ids, busy=busy, progress=progress)

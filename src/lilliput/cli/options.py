@@ -25,7 +25,7 @@ LONGEST_ID = 1000  # digits; Python refuses to convert many more
 
 
 class Output(click.ParamType[str]):
-    """A file to write, refused before the work where that is not possible. `dash`: `-` stands for stdout."""
+    """A file to write, refused before the work where that is not possible. `dash`: `-` stands for stdout; else it is refused."""
 
     name = "file"
 
@@ -34,7 +34,9 @@ class Output(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         what = param.opts[-1] if param is not None else "output"
-        return value if self.dash and value == "-" else str(output_path(value, what))
+        if value == "-" and not self.dash:
+            raise UsageError(f"{what}: needed a file, found -: it cannot go to stdout; for a file of that name say ./-")
+        return str(value) if value == "-" else str(output_path(value, what))
 
 
 class Input(click.ParamType[Path]):
@@ -204,6 +206,11 @@ def read_sampling(greedy: bool, usual: Mapping[str, float], **given: float | int
     if greedy and options:
         first = next(iter(options)).replace("_", "-")
         raise UsageError(f"--greedy: needed alone, found --{first} as well: greedy takes no sampling option")
+    if options.get("temp") == 0 and len(options) > 1:
+        other = next(name for name in options if name != "temp").replace("_", "-")
+        raise UsageError(
+            f"--temp 0: needed alone, found --{other} as well: at temperature 0 the likeliest token is taken, whatever it says"
+        )
     chosen = {} if greedy else {**usual, **options}
     return Sampling(**chosen) if chosen else Sampling(temp=0)  # type: ignore[arg-type]
 

@@ -54,6 +54,8 @@ def plan(
     terminal = Terminal(quiet=quiet, verbose=verbose)
     if memory.every_read:
         raise UsageError("--check-every-read: needed by verbs that run the model; this one reads no pieces")
+    if prompt is not None and prompt > context:
+        raise UsageError(f"--prompt: needed at most --context, {context:,} positions, found {prompt:,}")
     machine = choose_machine(threads, isa)
     use_machine(*machine)
     prospect = Prospect(Source(model, layers=layers), threads=machine[0], trunk=memory.trunk)

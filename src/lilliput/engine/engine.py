@@ -57,7 +57,7 @@ class Engine:
 
     `context` is the most positions a session may have, `prompt` how many of them are likely to come at once; `all_logits` says that those
     of every prompt token will be asked for. `trunk` is a packed tape outside its own place, `every_read` checks its pieces on every read.
-    `reserve`: bytes the caller will keep meanwhile, which the budget has to hold as well.
+    `reserve`: bytes the caller will use or keep beside that, which the budget has to hold as well.
     The plan is made, and refused (DoesNotFitError), before anything large is allocated.
     """
 
@@ -90,7 +90,8 @@ class Engine:
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
             tape_files = list(zip(files.files, files.sizes, strict=True))
             reads = weights.disk.reads(tape_files, specs)
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own + reserve, threads=machine[0], reads=reads)
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads)
+            demand = replace(demand, reserve=reserve)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
             rates = known_rates([path for path, _ in tape_files], "k12" if self.packed else "bf16") or ASSUMED
@@ -126,6 +127,8 @@ class Engine:
         Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option, DoesNotFitError for a budget.
         """
         total = parse_size(memory, "memory") if isinstance(memory, str) else memory
+        if total is not None:
+            check_whole("memory", total, 1)
         budget = Budget(total, source="memory")
         return cls(Source(model, layers=layers), budget=budget, context=context, threads=threads, isa=isa)
 
@@ -176,6 +179,8 @@ class Engine:
         """
         self.check_open()
         check_whole("--max-tokens", max_tokens, 1)
+        if sampling is not None and not isinstance(sampling, Sampling):
+            raise UsageError(f"sampling: needed a lilliput.Sampling, found {sampling!r}")
         if stop and self.tokenizer is None:
             raise UsageError("--stop needs tiktoken.model in the checkpoint, because without it there is no text")
         session = prompt if isinstance(prompt, Session) else self.session()
@@ -254,8 +259,8 @@ def choose_machine(threads: int | None, isa: str | None) -> tuple[int, str]:
         check_whole("--threads", threads, 1, MOST_THREADS)
     asked, source = (isa, "--isa") if isa is not None else (os.environ.get("LILLIPUT_ISA"), "LILLIPUT_ISA")
     have = _core.isas()
-    if asked and asked not in have:
-        raise UsageError(f"{source}: needed one of {', '.join(have)} (what this machine has), found {asked}")
+    if asked not in have and (asked or isa is not None):  # an empty variable is none
+        raise UsageError(f"{source}: needed one of {', '.join(have)} (what this machine has), found {asked or repr(asked)}")
     return threads or default_threads(), asked or have[-1]
 
 

@@ -1,4 +1,8 @@
-"""Stop strings: text ends exactly before the first of them, wherever token borders fall."""
+"""Stop strings: text ends exactly before the one that is complete first, wherever token borders fall.
+
+Complete first, not begun first: with the stops "b" and "abaa", the text "aba" ends before its "b". Waiting for what could
+still become "abaa" would cost tokens after a stop that was met, and would make the end depend on where tokens end.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,17 @@ from lilliput.errors import UsageError
 
 
 class StopText:
-    """Passes text through and cuts it at the first stop string; holds back any tail that could still become one."""
+    """Passes text through and cuts it at the first complete stop string; holds back any tail that could still become one."""
 
     def __init__(self, stops: str | Sequence[str]) -> None:
-        stops = (stops,) if isinstance(stops, str) else tuple(stops)
-        if any(not stop for stop in stops):
-            raise UsageError("--stop: needed a text of at least one character, found an empty one")
+        stops = (stops,) if isinstance(stops, str) else stops
+        if not isinstance(stops, Sequence) or isinstance(stops, bytes):
+            raise UsageError(f"--stop: needed a text or a list of texts, found {stops!r}")
         for stop in stops:
+            if not isinstance(stop, str):
+                raise UsageError(f"--stop: needed a text, found {stop!r}")
+            if not stop:
+                raise UsageError("--stop: needed a text of at least one character, found an empty one")
             try:
                 stop.encode()
             except UnicodeEncodeError:
@@ -28,10 +36,10 @@ class StopText:
         if self.hit:
             return ""
         self._held += text
-        found = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
             self.hit = True
-            return self._take(min(found))
+            return self._take(min(found)[1])
         return self._take(len(self._held) - self._undecided())
 
     def finish(self) -> str:

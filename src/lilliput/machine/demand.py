@@ -18,7 +18,7 @@ class Demand:
     from disk, where that differs. head_pieces: how many of the last ones are the head (not played in passes without logits).
     held_bytes: the largest piece that is held while others go by (kv_b); streamed_bytes: the largest of the others, where that is
     known. slot_bytes: one expert in memory, alignment included; 0 without experts. base_bytes: resident memory of the process with
-    everything loaded that is neither tape nor expert. threads: that compute.
+    everything loaded that is neither tape nor expert. threads: that compute. reserve: bytes that whoever runs the model keeps meanwhile.
     """
 
     config: Config
@@ -30,6 +30,7 @@ class Demand:
     threads: int = 1
     read_bytes: tuple[int, ...] = ()
     streamed_bytes: int = 0
+    reserve: int = 0
 
     @property
     def largest(self) -> int:

@@ -15,6 +15,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 def expand(path: str | os.PathLike[str], what: str) -> Path:
     """A path as typed, with `~` resolved; UsageError, which names it as `what`, for one that no file can have."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{what}: needed a path, found {path!r}")
     text = os.fspath(path)
     if not text or "\0" in text:
         raise UsageError(f"{what}: needed a path, found {'nothing' if not text else 'one with a NUL in it'}")

@@ -154,8 +154,10 @@ class _Task:
         wanted = SLACK_LEAST + SLACK_SHARE * sum(line.nbytes for line in in_a_pass)
         slack = int(max(SLACK_ANYWAY, min(wanted, SLACK_MOST * self.total)))
         base = Line("process", self.demand.base_bytes, "interpreter, libraries, index, vectors: measured")
+        reserve = [Line("reserve", self.demand.reserve, "asked for by this run")] if self.demand.reserve else []
         return [
             base,
+            *reserve,
             Line("recurrent states", states, f"{each}{format_size(states // batch)} each" if batch > 1 else "one sequence"),
             Line("latents", latents, f"{each}{self.context:,} positions, in blocks of {BLOCK}"),
             *in_a_pass,
