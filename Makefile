@@ -6,7 +6,7 @@ export OPENBLAS_NUM_THREADS := 1
 BIN := $(VENV)/bin
 BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* src/core/bench/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
-.PHONY: demo test acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
+.PHONY: demo test hunt acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,13 @@ demo: $(BUILD_STAMP)
 
 test: $(BUILD_STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not ladder and not acceptance"
+
+# The tests that make up their examples, with new ones every time: make hunt ROUNDS=20
+ROUNDS ?= 5
+hunt: $(BUILD_STAMP)
+	for round in $$(seq $(ROUNDS)); do \
+	  $(BIN)/python -m pytest -q -n 2 -m "hypothesis and not ladder and not acceptance" --hypothesis-profile=hunt || exit 1; \
+	done
 
 ladder: $(BUILD_STAMP)
 	$(BIN)/python -m pytest -n 2 -m ladder

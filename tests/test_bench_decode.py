@@ -171,11 +171,12 @@ def test_the_verb(tiny_synth: Path, capsys: pytest.CaptureFixture[str]) -> None:
     budget = small_budget(tiny_synth)
     memory = ["--memory", "900MB", "--trunk-memory", f"{budget.trunk}B", "--expert-memory", f"{budget.experts}B"]
     arguments = ["bench", "decode", str(tiny_synth), *memory, "-n", "1", "--repeats", "1", "-t", "1"]
-    code = run([*arguments, "--json", "-"])
+    code = run([*arguments, "-v", "--json", "-"])
     printed = capsys.readouterr()
     if code == 1 and "came from a disk" in printed.err:
         missing("the temporary directory is not on a disk")
     assert code == 0, printed.err
+    assert "layers; " in printed.err
     report = json.loads(printed.out)
     assert report["command"] == "bench decode"
     assert report["ratios"]["wall_over_limit"]["median"] > 0

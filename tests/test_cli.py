@@ -105,9 +105,15 @@ def test_logits_of_generation_and_of_teacher_forcing_are_the_same_bits(tmp_path:
 
 
 def test_verbose_says_how_the_run_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in (["generate", TINY_A, "-n", "1"], ["logits", TINY_A, "-o", str(tmp_path / "l.npy")]):
+    ids = ["--ids", "1", "--memory", "900MB"]
+    for verb in (
+        ["generate", TINY_A, "-n", "1", *ids],
+        ["logits", TINY_A, "-o", str(tmp_path / "l.npy"), *ids],
+        ["plan", TINY_A, "--memory", "900MB"],
+        ["bench", "prefill", TINY_A, "--tokens", "1", "--repeats", "1", "--memory", "900MB"],
+    ):
         for verbose in ([], ["-v"]):
-            assert run([*verb, "--ids", "1", "--threads", "1", *verbose]) == 0
+            assert run([*verb, "--threads", "1", *verbose]) == 0
             assert ("layers; " in capsys.readouterr().err) == bool(verbose)
 
 

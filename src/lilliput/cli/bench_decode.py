@@ -11,7 +11,7 @@ from lilliput.cli import options
 from lilliput.cli.bench_tables import console, show_splits, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.engine.engine import Engine
-from lilliput.engine.report import facts
+from lilliput.engine.report import facts, in_short
 from lilliput.engine.source import Source
 
 
@@ -58,6 +58,7 @@ def decode(
         with terminal.job_progress("measuring") as progress:
             found = measure_decode(engine, prompt, tokens=tokens, repeats=repeats, progress=progress)
         about = {key: value for key, value in facts(engine).items() if key != "run"}
+        terminal.detail(in_short(engine))
     write_json(json_file, {"command": "bench decode", "model": model, **found, **about})
     if json_file != "-":
         _show(found)

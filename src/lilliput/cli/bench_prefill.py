@@ -14,7 +14,7 @@ from lilliput.cli.bench_tables import console, met, show_busy, show_splits, tabl
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.engine.engine import Engine, choose_machine
-from lilliput.engine.report import facts
+from lilliput.engine.report import facts, in_short
 from lilliput.engine.source import Source
 from lilliput.errors import DoesNotFitError
 from lilliput.machine.memory import format_size
@@ -72,6 +72,7 @@ def prefill(
         with terminal.job_progress("measuring") as progress, BusyCore() if busy_core else nullcontext() as busy:
             found = measure_prefill(engine, lengths, repeats=repeats, same_ids=same_ids, busy=busy, progress=progress)
         about = {key: value for key, value in facts(engine).items() if key != "run"}
+        terminal.detail(in_short(engine))
         report = {"command": "bench prefill", "model": model, **found.as_dict(), **about}
     write_json(json_file, report)
     if json_file != "-":

@@ -60,6 +60,10 @@ def plan(
     use_machine(*machine)
     prospect = Prospect(Source(model, layers=layers), threads=machine[0], trunk=memory.trunk)
     free, own = tightest(), own_memory()  # before measuring, which takes memory for a moment
+    terminal.detail(
+        f"{prospect.source.directory}: {prospect.source.config.num_layers} layers; {machine[1]}, {machine[0]} threads; "
+        f"free here: {format_size(free.nbytes)} ({free.name}), and {format_size(own)} that this process has"
+    )
     rates = prospect.rates(again=measure)
     made = plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
     report = as_dict(made, prospect)
