@@ -81,14 +81,28 @@ def test_a_failed_read_and_a_smaller_cache(name: str) -> None:
         policy.request(layer, [1, 2])
     before = set(policy.residents())
     kept = max(before)
-    policy.forget(*kept)
-    policy.forget(*kept)  # an expert that is not there: nothing to forget
+    assert policy.restore(before - {kept}) == []
     assert set(policy.residents()) == before - {kept}
     assert len(policy) == len(before) - 1
     gone = policy.resize(1)
     assert len(policy) == 1
     assert set(gone) | set(policy.residents()) == before - {kept}
     assert kept[1] in policy.request(kept[0], [kept[1]]).misses
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_there_after_an_interrupt_is_what_is_kept(name: str) -> None:
+    """Experts that a request had displaced may still be there, and those it admitted may not."""
+    policy = make_policy(name, 4, LAYERS, EXPERTS)
+    for layer in LAYERS:
+        policy.request(layer, [1, 2])
+    there = {(3, 1), (4, 5), (7, 2), (7, 9)}
+    assert policy.restore(there) == []
+    assert set(policy.residents()) == there
+    assert policy.request(4, [5]).hits == [5]
+    (gone,) = policy.restore(there | {(3, 8)})
+    assert set(policy.residents()) == (there | {(3, 8)}) - {gone}
+    assert len(policy) == 4
 
 
 def test_ids_must_ascend() -> None:

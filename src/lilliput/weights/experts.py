@@ -90,11 +90,7 @@ class Experts:
             return
         self._disk.cancel_all(urgent=True)  # which no others are
         if self._policy is not None:
-            kept = set(self._policy.residents())
-            for key in kept - self._resident.keys():
-                self._policy.forget(*key)
-            for key in self._resident.keys() - kept:
-                del self._resident[key]
+            self._drop(self._policy.restore(self._resident))
         used = {slot for slot, _ in self._resident.values()}
         self._free = deque(slot for slot in range(self._planned) if slot not in used)
         self._window = deque(range(self._planned, self._planned + self.window))
@@ -115,7 +111,11 @@ class Experts:
         if self._policy is None:
             return
         self.abandon()
-        for key in self._policy.resize(min(slots, self._planned)):
+        self._drop(self._policy.resize(min(slots, self._planned)))
+
+    def _drop(self, keys: Sequence[tuple[int, int]]) -> None:
+        """Their memory returns to the system."""
+        for key in keys:
             slot, _ = self._resident.pop(key)
             self._free.append(slot)
             self._memory.give_back(slot * self._slot_bytes, self._slot_bytes)
