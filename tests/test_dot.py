@@ -372,8 +372,9 @@ Q = np.zeros((1, 4, 6), F)
         (lambda: _core.absorb_query(Q, Q, W[:0], "bf16", 2, 2**62 - 2), "rows: needed a matrix that fits the address space, found 4 x "),
         (lambda: _core.absorb_query(Q, Q, W[:0], "bf16", 2, 2**64 - 1), "v: needed a number of rows"),
         (lambda: _core.use_isa("avx1024"), "instruction set: needed one of "),
-        (lambda: _core.set_threads(0), "threads: needed at least 1, found 0"),
-        (lambda: _core.set_threads(-3), "threads: needed at least 1, found 0"),
+        (lambda: _core.set_threads(0), "threads: needed 1 to 1024, found 0"),
+        (lambda: _core.set_threads(-3), "threads: needed 1 to 1024, found 0"),
+        (lambda: _core.set_threads(2**62), "threads: needed 1 to 1024, found"),
     ],
 )
 def test_wrong_arguments_are_named(call: Callable[[], object], message: str) -> None:

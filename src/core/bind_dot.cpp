@@ -4,6 +4,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cmath>
 #include <new>
 #include <optional>
@@ -373,12 +374,13 @@ void bind_k12(nb::module_& m) {
 
 void bind_dot(nb::module_& m) {
   m.def(
-      "set_threads", [](int64_t n, size_t least_work) { set_threads(n < 0 ? 0 : size_t(n), least_work); }, nb::arg("n"),
+      "set_threads", [](int64_t n, size_t least_work) { set_threads(size_t(std::max<int64_t>(n, 0)), least_work); }, nb::arg("n"),
       nb::arg("least_work") = kWorthSplitting,
       "Threads that share each computation, the caller included; less work than `least_work` stays on the caller.");
   m.def("waits_awake", &waits_awake, "How often a thread of the pool has begun to wait awake for long (for tests).");
   m.def("scratch_bytes", &scratch_bytes, "Working memory that the kernels keep, of all threads (for tests).");
   m.attr("MOST_TOKENS") = kMostTokens;
+  m.attr("MOST_THREADS") = kMostThreads;
   m.attr("DOT_SCRATCH") = kDotScratch;
   m.def("threads", &threads, "Threads that share each computation.");
   bind_k12(m);

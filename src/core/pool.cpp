@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -201,7 +202,8 @@ Busy::~Busy() { busy.fetch_sub(1, std::memory_order_relaxed); }
 uint64_t waits_awake() { return awake.load(std::memory_order_relaxed); }
 
 void set_threads(size_t n, size_t least_work) {
-  if (n == 0) throw std::invalid_argument("threads: needed at least 1, found 0");
+  if (n < 1 || n > kMostThreads)
+    throw std::invalid_argument("threads: needed 1 to " + std::to_string(kMostThreads) + ", found " + std::to_string(n));
   wanted.store(n, std::memory_order_relaxed);
   worth_splitting.store(least_work, std::memory_order_relaxed);
 }

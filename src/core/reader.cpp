@@ -48,6 +48,15 @@ struct Job {
   std::condition_variable changed;
 };
 
+// A reader thread. Each sleeps on a condition of its own: with several sleepers on one, notify_one of glibc before 2.41 can, once in some
+// hundred thousand times, wake nobody (its bug 25847), and a pass would wait for ever. Conditions that are only ever notified as a whole
+// (Job::changed) are not touched by it.
+struct Worker {
+  std::condition_variable wake;
+  bool called = false;
+  double cpu = 0;
+};
+
 struct Request {
   std::shared_ptr<Job> job;
   File* file = nullptr;
@@ -64,8 +73,9 @@ struct Reader::State {
   std::shared_ptr<Source> source;
 
   mutable std::mutex mutex;  // everything below; never held during a read
-  std::condition_variable work;
   std::deque<Request> urgent, ahead;
+  std::deque<Worker> workers;  // references stay valid
+  std::vector<Worker*> idle;   // those that sleep; the last to fall asleep is called first
   std::unordered_map<Ticket, std::shared_ptr<Job>> jobs;
   std::deque<File> files;  // references stay valid
   Ticket next_ticket = 1;
@@ -73,12 +83,13 @@ struct Reader::State {
   unsigned in_flight = 0;
   Clock::time_point busy_since;
   ReaderStats counted;
-  std::vector<double> cpu;  // per thread
 
   std::mutex closer;
   std::vector<std::thread> threads;
 
-  void run(size_t self);
+  void run(Worker& self);
+  void sleep(Worker& self, std::unique_lock<std::mutex>& lock);
+  void call(size_t most);
   std::optional<ReadError> read(const Request& request, uint64_t& got);
   void fall_back(File& file, int code);
   size_t drop_queued(const std::shared_ptr<Job>& job);
@@ -86,11 +97,27 @@ struct Reader::State {
   const std::shared_ptr<Job>& job(Ticket ticket) const;
 };
 
-void Reader::State::run(size_t self) {
+void Reader::State::sleep(Worker& self, std::unique_lock<std::mutex>& lock) {
+  self.called = false;
+  idle.push_back(&self);
+  self.wake.wait(lock, [&] { return self.called; });
+}
+
+// Wakes up to `most` threads; those that are awake look for work by themselves before they sleep.
+void Reader::State::call(size_t most) {
+  for (; most > 0 && !idle.empty(); --most) {
+    Worker& worker = *idle.back();
+    idle.pop_back();
+    worker.called = true;
+    worker.wake.notify_one();
+  }
+}
+
+void Reader::State::run(Worker& self) {
   name_this_thread("lilliput-read");
   std::unique_lock lock(mutex);
   for (;;) {
-    work.wait(lock, [&] { return closing || !urgent.empty() || !ahead.empty(); });
+    while (!closing && urgent.empty() && ahead.empty()) sleep(self, lock);
     if (closing) return;
     auto& queue = urgent.empty() ? ahead : urgent;
     const auto chosen = queue.begin() + static_cast<std::ptrdiff_t>(source->choose(queue.size()));
@@ -110,7 +137,7 @@ void Reader::State::run(size_t self) {
     const double spent = thread_cpu_seconds();
     lock.lock();
 
-    cpu[self] = spent;
+    self.cpu = spent;
     counted.bytes_read += got;
     if (--in_flight == 0) counted.busy_s += seconds_since(busy_since);
     Job& job = *request.job;
@@ -202,10 +229,13 @@ Reader::Reader(const ReaderOptions& options, std::shared_ptr<Source> source) : s
   State& s = *state_;
   s.options = options;
   s.source = source ? std::move(source) : std::make_shared<Source>();
-  s.cpu.resize(options.threads);
+  s.idle.reserve(options.threads);
   SignalsBlocked quiet;
   try {
-    for (unsigned i = 0; i < options.threads; ++i) s.threads.emplace_back([&s, i] { s.run(i); });
+    for (unsigned i = 0; i < options.threads; ++i) {
+      Worker& worker = s.workers.emplace_back();
+      s.threads.emplace_back([&s, &worker] { s.run(worker); });
+    }
   } catch (const std::system_error&) {
     close();
     throw std::runtime_error("the reader's " + std::to_string(options.threads) + " threads could not be started");
@@ -304,7 +334,7 @@ Ticket Reader::submit(int number, uint64_t offset, uint64_t nbytes, void* addres
   const size_t requests = job->left;
   const Ticket ticket = s.next_ticket++;
   s.jobs.emplace(ticket, std::move(job));
-  for (size_t i = 0; i < std::min<size_t>(requests, s.options.threads); ++i) s.work.notify_one();
+  s.call(requests);
   return ticket;
 }
 
@@ -367,7 +397,7 @@ void Reader::close() {
       s.closing = true;
       for (const auto& entry : s.jobs) entry.second->dropped |= s.drop_queued(entry.second) > 0;
     }
-    s.work.notify_all();
+    s.call(s.workers.size());
   }
   s.source->stop();
   for (std::thread& thread : s.threads) thread.join();
@@ -387,7 +417,7 @@ ReaderStats Reader::stats() const {
   ReaderStats stats = s.counted;
   if (s.in_flight) stats.busy_s += seconds_since(s.busy_since);
   stats.queued = s.urgent.size() + s.ahead.size();
-  for (const double spent : s.cpu) stats.cpu_s += spent;
+  for (const Worker& worker : s.workers) stats.cpu_s += worker.cpu;
   for (const File& file : s.files) stats.buffered_files += !file.direct;
   return stats;
 }

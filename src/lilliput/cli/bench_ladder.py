@@ -9,13 +9,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lilliput import _core
 from lilliput.bench.ladder import Ladder, climb
 from lilliput.bench.ladder_report import COLUMNS, as_csv, as_json, as_markdown, cells, draw
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.picture import pyplot as load_pyplot
-from lilliput.engine.engine import MOST_THREADS
 from lilliput.engine.models import find_model
 from lilliput.engine.source import check_whole
 from lilliput.machine.output import replacing
@@ -58,7 +58,7 @@ def ladder(
     options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
     if threads is not None:
-        check_whole("--threads", threads, 1, MOST_THREADS)
+        check_whole("--threads", threads, 1, _core.MOST_THREADS)
     pyplot = load_pyplot() if plot_file else None
     directory = find_model(model).resolve()
     terminal = Terminal(quiet=quiet)

@@ -35,7 +35,6 @@ from lilliput.weights.weights import Storage, Weights
 
 Array = npt.NDArray[np.float32]
 
-MOST_THREADS = 1024  # more is a slip of the hand, and could not be started
 DEFAULT_CONTEXT = 4096
 SHARED_BELOW = 1_000_000_000  # smaller plans run beside each other; a larger one has the machine to itself
 
@@ -256,7 +255,7 @@ class Engine:
 def choose_machine(threads: int | None, isa: str | None) -> tuple[int, str]:
     """Threads and instruction set by `--threads`, `--isa`, `LILLIPUT_ISA` and what is here. Raises UsageError."""
     if threads is not None:
-        check_whole("--threads", threads, 1, MOST_THREADS)
+        check_whole("--threads", threads, 1, _core.MOST_THREADS)
     asked, source = (isa, "--isa") if isa is not None else (os.environ.get("LILLIPUT_ISA"), "LILLIPUT_ISA")
     have = _core.isas()
     if asked not in have and (asked or isa is not None):  # an empty variable is none

@@ -17,7 +17,6 @@ from lilliput.bench.kernels.small import Small
 from lilliput.bench.kernels.state import Attention, Recurrence
 from lilliput.bench.kernels.targets import OTHER_SHARE, target_of
 from lilliput.bench.kernels.trunk import Trunk
-from lilliput.engine.engine import MOST_THREADS
 from lilliput.engine.source import check_whole
 from lilliput.errors import DoesNotFitError, LilliputError, UsageError
 from lilliput.machine.memory import format_size, tightest
@@ -179,7 +178,7 @@ def measure_kernels(
         raise UsageError(f"--kernels: needed some of {', '.join(KERNELS)}, found {', '.join(unknown) or 'none'}")
     check_whole("--repeats", repeats, 1)
     for n in threads:
-        check_whole("--threads", n, 1, MOST_THREADS)
+        check_whole("--threads", n, 1, _core.MOST_THREADS)
     wanted = [group for group in GROUPS if set(group.kernels) & set(kernels)]
     _refuse_too_large(wanted, config, size)
     found = Kernels(config, size, repeats, Contest(isas, tuple(threads), rivals or Rivals()))
