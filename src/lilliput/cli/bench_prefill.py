@@ -65,6 +65,8 @@ def prefill(
             isa=isa,
         )
     except DoesNotFitError as error:
+        if not reserve:
+            raise
         raise DoesNotFitError(
             f"{error}; the pass of {max(lengths):,} tokens takes {format_size(reserve)} of it: try fewer --tokens"
         ) from error

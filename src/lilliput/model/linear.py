@@ -26,8 +26,7 @@ class Linear:
         if resident is not None:
             _core.matmul_f32(y, x, resident, 0)
         else:
-            for stretch in self.weights.tape.stretches(self.name):
-                stretch.multiply(x, y)
+            self.weights.tape.multiply(self.name, x, y)
         return y
 
 

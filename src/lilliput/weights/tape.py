@@ -147,20 +147,40 @@ class Tape:
         self.stats.pass_bytes = 0
         self._request_ahead()
 
+    def multiply(self, name: str, x: Array, y: Array) -> None:
+        """y = x Wᵀ for the next matrix: x [T, columns], y [T, rows]."""
+        whole = self._whole.get(name)
+        if whole is None:
+            for stretch in self.stretches(name):
+                stretch.multiply(x, y)
+        else:
+            self._check_turn(name)
+            whole.multiply(x, y)
+            self.stats.pieces += len(whole.pieces)
+            self._advance(whole)
+
     def stretches(self, name: str) -> Iterator[Stretch]:
         """The pieces of the next matrix, all that are there at a time. A stretch is valid until the one behind it is asked for."""
-        wanted = self._ranges[name]
-        if self._playing != wanted.start or self._stop < wanted.stop:
-            at = self._specs[self._playing].name if self._playing < self._stop else "its end"
-            raise AssertionError(f"the tape is at {at}, not at {name}")
+        wanted = self._check_turn(name)
         while self._playing < wanted.stop:
             stretch, regions = self._take(name, range(self._playing, wanted.stop))
             yield stretch  # a caller that does not come back has abandoned the pass: `begin` sees where the tape stands
             self._sound = False
             for _ in range(regions):
                 self._ring.give_back()
-            self._playing += len(stretch.pieces)
-            self._request_ahead()
+            self._advance(stretch)
+
+    def _check_turn(self, name: str) -> range:
+        """The pieces of a matrix, whose turn it must be."""
+        wanted = self._ranges[name]
+        if self._playing != wanted.start or self._stop < wanted.stop:
+            at = self._specs[self._playing].name if self._playing < self._stop else "its end"
+            raise AssertionError(f"the tape is at {at}, not at {name}")
+        return wanted
+
+    def _advance(self, stretch: Stretch) -> None:
+        self._playing += len(stretch.pieces)
+        self._request_ahead()
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Piece]:
