@@ -124,6 +124,26 @@ def test_a_smaller_cache_gives_memory_back_and_changes_no_bit() -> None:
     assert all_logits(model, IDS, chunk=4).tobytes() == want
 
 
+def test_an_interrupt_while_the_cache_becomes_smaller_leaves_what_the_policy_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = experts_of(expert_slots=6, window=4)
+    want = apply(experts, 4, [[0, 1, 2, 3]])
+    apply(experts, 3, [[5, 6]])
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experts, "_drop", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            experts.resize(2)
+    experts.abandon()
+    assert experts._policy is not None
+    assert set(experts._policy.residents()) == set(experts._resident)
+    assert len(experts._resident) == 2
+    assert sorted([*experts._window, *experts._free, *(slot for slot, _ in experts._resident.values())]) == list(range(10))
+    assert apply(experts, 4, [[0, 1, 2, 3]]) == want
+
+
 def test_an_engine_steps_back_when_the_machine_runs_short(monkeypatch: pytest.MonkeyPatch) -> None:
     import lilliput
     from lilliput.engine import engine as module

@@ -23,6 +23,7 @@ from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import Experts
+from lilliput.weights.policy import Forecast
 from lilliput.weights.ring import Ring
 from lilliput.weights.tape import STRETCH_SHARE
 
@@ -226,6 +227,9 @@ INTERRUPTED = [
     (Experts, "keep"),
     (Experts, "give_window"),
     (Experts, "take_window"),
+    (Forecast, "_displace"),
+    (Forecast, "_admit"),
+    (Forecast, "_set_queue"),
 ]
 
 

@@ -187,7 +187,7 @@ class Engine:
             raise UsageError("this session belongs to another engine: continue it there, or save it and load it here")
         if not isinstance(prompt, Session):
             session.append(self.encode(prompt) if isinstance(prompt, str) else prompt)
-        return self._generate(session, max_tokens, sampling or Sampling(temp=0), StopText(stop or ()), on_logits)
+        return self._generate(session, max_tokens, sampling or Sampling(temp=0), StopText(stop), on_logits)
 
     def _generate(
         self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText, on_logits: Callable[[Array], None] | None

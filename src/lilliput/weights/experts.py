@@ -72,6 +72,7 @@ class Experts:
         self._free = deque(range(slots))
         self._window = deque(range(slots, slots + window))
         self._open: Chosen | None = None
+        self._sound = True  # no interrupt has come while the policy's word was carried out
 
     def request(self, layer: int, ids: Ids) -> Chosen:
         """Ask for the experts `ids` [N, k] of a layer; reading begins at once. One request at a time."""
@@ -85,7 +86,7 @@ class Experts:
 
         What the request noted of itself is not relied on: whatever ended it may have come between a change and the note of it.
         """
-        if self._open is None or self._open.done:
+        if self._sound and (self._open is None or self._open.done):
             self._open = None
             return
         self._disk.cancel_all(urgent=True)  # which no others are
@@ -94,7 +95,7 @@ class Experts:
         used = {slot for slot, _ in self._resident.values()}
         self._free = deque(slot for slot in range(self._planned) if slot not in used)
         self._window = deque(range(self._planned, self._planned + self.window))
-        self._open = None
+        self._open, self._sound = None, True
 
     @property
     def slot_bytes(self) -> int:
@@ -111,7 +112,9 @@ class Experts:
         if self._policy is None:
             return
         self.abandon()
+        self._sound = False
         self._drop(self._policy.resize(min(slots, self._planned)))
+        self._sound = True
 
     def _drop(self, keys: Sequence[tuple[int, int]]) -> None:
         """Their memory returns to the system."""
