@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from lilliput.text.chat import Segment, render
@@ -21,10 +20,6 @@ EFFORT = (
     "{close}message{sep}{end}"
 )
 PROMPT = '{open}message role="assistant"{sep}{open}think{sep}'
-
-
-# For properties: a busy machine is no failure.
-untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def page(segments: Iterable[Segment]) -> str:

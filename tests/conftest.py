@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 from fixtures_synth import k3_sparse, mini, tiny_synth  # noqa: F401  (fixtures of the whole session)
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 # A suite started in the background of a script inherits an ignored Ctrl-C: the tests that interrupt would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same commit gives the same answer. `make hunt` looks for examples that nobody has tried yet.
-settings.register_profile("repeatable", derandomize=True, database=None)
-settings.register_profile("hunt", deadline=None)
+# The same commit gives the same answer, however slow the machine. `make hunt` looks for examples that nobody has tried yet.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", UNTIMED, derandomize=True, database=None)
+settings.register_profile("hunt", UNTIMED)
 settings.load_profile("repeatable")
 
 REQUIRE_ALL = os.environ.get("LILLIPUT_REQUIRE_ALL") == "1"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agreement import float32_tolerance, reference, smallest_margin
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from models import build_model
 from random_checkpoint import Raw, make_tensors, random_config, write_checkpoint
@@ -31,7 +31,7 @@ PLAIN = random_config(First())
 DEEP = random_config(First(), attn_res_block_size=12, layers="MKKM" * 3 + "KM", first_k_dense_replace=1)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(configs_and_ids(max_size=40), st.integers(0, 999), checkpoint_options(), st.lists(st.integers(0, 40), max_size=3))
 @example((PLAIN, list(range(20))), 0, {}, [])
 @example((DEEP, list(range(60, 0, -1))), 0, {}, [17, 20])
@@ -67,7 +67,7 @@ def test_logits_sums_and_routing(
         assert np.abs(np.concatenate([w for at, _, w in routes if at == layer]) - expected_weights).max() <= tolerance.weights
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(configs())
 def test_layout_demands_exactly_the_tensors_of_the_specification(tmp_path_factory: pytest.TempPathFactory, raw: Raw) -> None:
     directory = write_checkpoint(tmp_path_factory.mktemp("random"), raw, 0)

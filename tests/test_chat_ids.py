@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_pages import HELLO, call, calling, conversations, options, untimed
+from chat_pages import HELLO, call, calling, conversations, options
 from hypothesis import given
 
 from lilliput.errors import TokenizerError
@@ -117,7 +117,6 @@ def test_no_text_of_a_caller_becomes_an_added_token(byte_level: Tokenizer) -> No
         assert [token for token in encode(byte_level, everywhere(name)) if token >= 256] == harmless, name
 
 
-@untimed
 @given(conversations(), options)
 def test_added_tokens_stand_for_the_special_segments_and_nothing_else(byte_level: Tokenizer, messages: Any, given_: dict[str, Any]) -> None:
     segments = render(messages, **given_)

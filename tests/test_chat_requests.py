@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chat_pages import HELLO, conversations, options, untimed
+from chat_pages import HELLO, conversations, options
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -266,7 +266,6 @@ def bounded(messages: Any, given_: dict[str, Any]) -> None:
         assert all(problem.what and problem.needed and problem.found for problem in refusal.problems)
 
 
-@untimed
 @given(almost | anything, st.dictionaries(st.sampled_from(("tools", "thinking", "effort", "tool_choice", "response_format")), anything))
 @example([{"role": "user", "content": "x", "name": np.zeros(3)}], {"tools": [{"type": np.zeros(3)}]})
 def test_whatever_comes_is_rendered_well_formed_or_refused_with_reasons(messages: Any, given_: dict[str, Any]) -> None:
@@ -293,7 +292,6 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
     return request
 
 
-@untimed
 @given(damaged())
 def test_a_damaged_request_is_rendered_well_formed_or_refused_with_reasons(request: dict[str, Any]) -> None:
     bounded(request.pop("messages", []), request)

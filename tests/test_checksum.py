@@ -65,7 +65,7 @@ def test_every_length_and_alignment(length: int) -> None:
         assert _core.checksum(data[start : start + length]) == xxh64(data[start : start + length].tobytes())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_a_flipped_bit_shows(data: bytes, draw: st.DataObject) -> None:
     flipped = bytearray(data)

@@ -155,7 +155,7 @@ def exact_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
 GRID = hnp.arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 30)), elements=st.integers(-40, 40).map(lambda v: v / 8))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(a=GRID, data=st.data(), chunk=st.sampled_from([1, 7, 1000]))
 def test_against_exact_sums(a: np.ndarray, data: st.DataObject, chunk: int) -> None:
     b = data.draw(st.just(a.copy()) | hnp.arrays(np.float32, a.shape, elements=st.integers(-40, 40).map(lambda v: v / 8)))
@@ -340,7 +340,7 @@ def test_missing_files(tmp_path: Path) -> None:
         load_npy(tmp_path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_fuzzed_headers(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     raw = bytearray(npy(F4 % "(2, 3)", b"\0" * 24))

@@ -459,7 +459,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(paths=st.lists(st.sampled_from([*EVERY_FIELD, "rope_theta", "num_nextn_predict_layers", "eos_token_id"]), max_size=3), value=JSON)
 def test_fuzz(paths: list[str], value: object) -> None:
     """Any JSON in any field: a configuration or a ConfigError that can be printed, nothing else."""

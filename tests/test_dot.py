@@ -205,7 +205,7 @@ def test_zero_results_are_positive_and_subnormal_ones_kept(columns: int) -> None
         same_bits(z, np.zeros_like(z))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 400), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_every_storage_gives_the_same_bits(rows: int, columns: int, tokens: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -58,7 +58,7 @@ def test_the_bytes_of_a_piece(rows: int, columns: int, table: bytes | None) -> N
         assert got.tobytes() == w.tobytes()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(1, 14), st.integers(1, 300), st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), st.integers(1, 256))
 def test_round_trip(rows: int, columns: int, table: bytes, seed: int, values: int) -> None:
     w = np.random.default_rng(seed).integers(0, values, rows * columns * 2, np.uint8)
@@ -104,7 +104,7 @@ def test_the_rule_of_the_table(counts: np.ndarray, table: bytes) -> None:
     assert _core.k12_table(counts) == table
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=400))
 def test_the_table_of_any_tensor(high: bytes) -> None:
     w = np.zeros((len(high), 2), np.uint8)
@@ -194,7 +194,7 @@ def test_a_piece_of_another_shape_is_refused() -> None:
             _core.k12_decode(piece, rows, columns)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damage_never_crashes(data: st.DataObject) -> None:
     """Random damage to the frame: either a ValueError, or some weights; both uses agree on which."""

@@ -42,7 +42,7 @@ def hits(name: str, trace: Trace, capacity: int) -> int:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(asked=requests, capacity=st.integers(0, 20), tokens=st.sampled_from([1, 1, 3]))
 def test_a_verdict_can_be_carried_out(name: str, asked: list[list[int]], capacity: int, tokens: int) -> None:
     """Against a plain set of residents: hits are what is there, nothing needed now is displaced, the capacity holds."""
@@ -112,7 +112,7 @@ def test_ids_must_ascend() -> None:
             policy.request(4, wrong)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(asked=requests, capacity=st.integers(6, 20))
 def test_lru_is_lru(asked: list[list[int]], capacity: int) -> None:
     """Against an ordered dictionary. The experts of one request are touched hits first, because none of them may go."""
@@ -132,7 +132,7 @@ def test_lru_is_lru(asked: list[list[int]], capacity: int) -> None:
         assert set(policy.residents()) == set(order)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(asked=st.lists(st.integers(0, EXPERTS - 1), min_size=1, max_size=80))
 def test_lru_one_at_a_time_is_the_curve(asked: list[int]) -> None:
     curve = lru_curve(np.array(asked))

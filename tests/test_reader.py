@@ -66,7 +66,7 @@ def test_random_extents_of_files_of_odd_sizes(place: Path, threads: int, direct:
         assert landing.guards_intact()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), alignment=st.sampled_from([512, 4096, 16384]), request=st.sampled_from([4096, 20000, 1 << 20]))
 def test_any_extent_under_any_alignment(big: tuple[Path, bytes], data: st.DataObject, alignment: int, request: int) -> None:
     path, raw = big

@@ -123,7 +123,7 @@ def test_absorbed_and_chunked_forms_give_the_same_logits(oracle: Path) -> None:
     assert np.abs(result.logits - np.load(oracle / "logits.npy")).max() < RECORDED
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(configs_and_ids(min_size=2, gate_lower_bound=-5.0), st.integers(0, 99))
 def test_other_forms_on_random_checkpoints(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[dict, list[int]], seed: int) -> None:
     raw, ids = drawn
@@ -134,7 +134,7 @@ def test_other_forms_on_random_checkpoints(tmp_path_factory: pytest.TempPathFact
     assert np.abs(other.Reference(directory).forward(ids).logits - expected).max() < 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(configs_and_ids(min_size=3), st.integers(0, 99))
 def test_no_token_sees_a_later_one(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[dict, list[int]], seed: int) -> None:
     raw, ids = drawn
@@ -144,7 +144,7 @@ def test_no_token_sees_a_later_one(tmp_path_factory: pytest.TempPathFactory, dra
     assert np.abs(whole.hidden[:, :-1] - part.hidden).max() < 1e-7
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(checkpoint_options(), st.integers(0, 99))
 def test_how_a_checkpoint_is_written_changes_nothing(tmp_path_factory: pytest.TempPathFactory, options: dict, seed: int) -> None:
     raw = random_config(random.Random(seed))

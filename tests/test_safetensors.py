@@ -360,7 +360,7 @@ NEAR = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(header=st.dictionaries(st.sampled_from(["a", "b", "c", "__metadata__"]), NEAR | JSON, max_size=3), data=st.integers(0, 12))
 def test_fuzz_structure(tmp_path: Path, header: dict[str, Any], data: int) -> None:
     """Entries that are nearly right, of any JSON: refused or the same as the library reads."""
@@ -375,7 +375,7 @@ def test_fuzz_structure(tmp_path: Path, header: dict[str, Any], data: int) -> No
             assert found is not None
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(sizes=st.lists(st.integers(0, 3), min_size=1, max_size=6), move=st.integers(-2, 2), which=st.integers(0, 5), rest=st.integers(-2, 2))
 def test_ranges_cover_the_data(tmp_path: Path, sizes: list[int], move: int, which: int, rest: int) -> None:
     """Tensors end to end are sound; any one moved, or a byte more or less of data, is not (unless nothing with bytes is touched)."""

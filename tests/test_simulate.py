@@ -42,7 +42,7 @@ def best(keys: tuple[int, ...], capacity: int, *, bypass: bool) -> int:
     return from_here(0, frozenset())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(keys=small, capacity=st.integers(0, 5), bypass=st.booleans())
 def test_belady_is_the_optimum(keys: list[int], capacity: int, bypass: bool) -> None:
     assert belady(np.array(keys, np.int64), capacity, bypass=bypass) == best(tuple(keys), capacity, bypass=bypass)
@@ -60,7 +60,7 @@ def test_next_uses(keys: list[int]) -> None:
     assert next_uses(np.array(keys, np.int64)).tolist() == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(keys=st.lists(st.integers(0, 9), max_size=60))
 def test_the_lru_curve_at_every_capacity(keys: list[int]) -> None:
     curve = lru_curve(np.array(keys, np.int64))
@@ -77,7 +77,7 @@ def test_the_lru_curve_at_every_capacity(keys: list[int]) -> None:
         assert hits == found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), capacity=st.integers(0, 12))
 def test_no_policy_beats_belady(data: st.DataObject, capacity: int) -> None:
     ids = st.lists(st.integers(0, 7), min_size=3, max_size=3, unique=True)

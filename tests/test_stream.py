@@ -34,7 +34,7 @@ AWKWARD = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(AWKWARD)
 def test_stream_holds_back_exactly_what_can_still_become_a_character(tokens: list[bytes]) -> None:
     stream, shown, raw = TextStream(tokens), "", b""

@@ -148,7 +148,7 @@ def test_split_pins_with_tiktoken(text: str, tmp_path: Path) -> None:
     assert [tokenizer.decode([token]) for token in tokenizer.encode(text)] == SPLIT_PINS[text]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(st.sampled_from(sorted(set(WORDS + "'SsTtLlvVeErRmMdD{}[]()§ǅʰ一々ー"))), max_size=14))
 def test_tiktoken_splits_like_regex(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     tokenizer = splitting_tokenizer(tmp_path_factory.mktemp("split"), text)
@@ -161,7 +161,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RUNS)
 def test_cuts_are_the_references(runs: list[tuple[str, int]]) -> None:
     text = "".join(character * count for character, count in runs)
@@ -185,7 +185,7 @@ def test_ids_equal_tiktoken(text: str, real: Tokenizer, reference: tiktoken.Enco
     assert real.decode(real.encode(text)) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text())
 def test_any_text_round_trips(text: str, real: Tokenizer, byte_level: Tokenizer, reference: tiktoken.Encoding) -> None:
     ids = real.encode(text)
@@ -194,7 +194,7 @@ def test_any_text_round_trips(text: str, real: Tokenizer, byte_level: Tokenizer,
     assert byte_level.encode(text) == list(text.encode())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(parts=st.lists(st.binary() | st.text().map(str.encode)))
 def test_any_bytes_round_trip(parts: list[bytes], real: Tokenizer, real_ranks: dict[bytes, int]) -> None:
     raw = b"".join(parts)

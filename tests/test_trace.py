@@ -32,7 +32,7 @@ def pairs(path: Path, *values: tuple[int, int]) -> Path:
     return path
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(recorded=passes)
 def test_what_is_written_comes_back(recorded: list[list[list[list[int]]]], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("trace") / "run.trace"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_pages import answers, conversations, options, page, spelled, untimed
+from chat_pages import answers, conversations, options, page, spelled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -269,7 +269,6 @@ def test_ids_need_their_tokenizer() -> None:
         check_completion([1, 2])
 
 
-@untimed
 @given(st.lists(st.integers(-1, 600) | st.integers(257, 261), max_size=40), st.booleans())
 def test_no_ids_crash_the_check(tokenizer: Tokenizer, ids: list[int], thinking: bool) -> None:
     assert all(0 <= fault.position <= len(ids) for fault in check_completion(ids, tokenizer, thinking=thinking))
@@ -279,7 +278,6 @@ def test_no_ids_crash_the_check(tokenizer: Tokenizer, ids: list[int], thinking: 
 # Whole conversations.
 
 
-@untimed
 @given(conversations(), options)
 def test_whatever_is_rendered_is_well_formed(tokenizer: Tokenizer, messages: Any, given_: dict[str, Any]) -> None:
     before = repr((messages, given_))
@@ -291,7 +289,6 @@ def test_whatever_is_rendered_is_well_formed(tokenizer: Tokenizer, messages: Any
     assert check_conversation(segments, thinking=expected["thinking"], generation_prompt=not expected["generation_prompt"])
 
 
-@untimed
 @given(conversations(), answers(raw=False), st.booleans())
 def test_an_answer_in_the_history_is_the_prompt_and_a_well_formed_completion(messages: Any, answer: Any, thinking: bool) -> None:
     prompt = render(messages, thinking=thinking)
@@ -368,7 +365,6 @@ def test_headers_are_read_exactly_as_they_are_written(text: str, header: Any) ->
     assert parse_header(text) == header
 
 
-@untimed
 @given(st.text(), st.text())
 def test_attributes_survive_a_page(name: str, key: str) -> None:
     answer = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": name or "f", "arguments": {key: 1}}}]}
