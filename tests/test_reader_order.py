@@ -7,12 +7,14 @@ import signal
 import sys
 import threading
 import warnings
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from reading_files import big, opened, read, start
 
-from lilliput._core import FaultPlan
+from lilliput._core import FaultPlan, Reader
 
 __all__ = ["big"]  # a fixture
 
@@ -214,3 +216,34 @@ def test_reader_threads_take_no_signals(big: tuple[Path, bytes]) -> None:
             blocked.append(int(status["SigBlk"], 16) >> (signal.SIGINT - 1) & 1)
     assert blocked
     assert all(blocked)
+
+
+def reader_threads() -> set[Path]:
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            if (task / "comm").read_text() == "lilliput-read\n":
+                found.add(task)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads in /proc what threads sleep on")
+def test_no_two_idle_threads_sleep_on_one_condition() -> None:
+    """Several sleepers on one condition can miss a wake-up for ever: a fault of glibc before 2.41 that comes too rarely to be provoked."""
+    others = reader_threads()
+    reader = Reader(threads=4)
+    while len(mine := reader_threads() - others) < 4:
+        os.sched_yield()
+    size = 48  # of a condition in glibc, which keeps two words to sleep on
+    for _ in range(10_000):  # on their way to sleep they may wait for the reader's lock, all at one place
+        try:
+            told = [(task / "syscall").read_text().split() for task in mine]
+        except OSError:
+            pytest.skip("this kernel does not say what a thread sleeps on")
+        places = sorted(int(words[1], 16) for words in told if len(words) > 1)  # else it is running
+        if len(places) == 4 and all(b - a >= size for a, b in pairwise(places)):
+            break
+        os.sched_yield()
+    else:
+        pytest.fail(f"four idle threads sleep at {[hex(at) for at in places]}")
+    reader.close()
