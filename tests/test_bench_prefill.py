@@ -122,11 +122,11 @@ def test_advice_counts_the_pass_itself(tiny_synth: Path, capsys: pytest.CaptureF
     assert run(["bench", "prefill", str(tiny_synth), "--tokens", "2048", "--memory", "60MB", "--repeats", "1"]) == 3
     err = capsys.readouterr().err
     assert re.search(r"what would fit: --memory \d+MB.*; the pass of 2,048 tokens takes [\d.]+MB of it: try fewer --tokens", err)
-    assert run(["bench", "prefill", str(tiny_synth), "--tokens", "2048", "--memory", "900MB", "--repeats", "1", "--json", "-"]) == 0
+    assert run(["bench", "prefill", str(tiny_synth), "--tokens", "64", "--memory", "900MB", "--repeats", "1", "--json", "-"]) == 0
     lines = json.loads(capsys.readouterr().out)["plan"]["lines"]
-    reserve = reserve_for(Source(tiny_synth).config, 2048, _core.threads())
+    reserve = reserve_for(Source(tiny_synth).config, 64, _core.threads())
     assert [line["nbytes"] for line in lines if line["name"] == "reserve"] == [reserve]
-    assert reserve > 2047 * footprint.token_bytes(Source(tiny_synth).config)
+    assert reserve > 63 * footprint.token_bytes(Source(tiny_synth).config)
 
 
 def test_products_of_the_released_model_by_hand() -> None:

@@ -110,8 +110,8 @@ def test_measured_rates_are_used(tiny_synth: Path, monkeypatch: pytest.MonkeyPat
         return Rates(1e6, 1e9, 1e9, source="a slow disk")
 
     monkeypatch.setattr(Prospect, "rates", rates)
-    small = ("--memory", "200MB", "--trunk-memory", "1MB")
-    report = plan(capsys, str(tiny_synth), *small, "--measure")
+    given = ("--memory", "4GB", "--trunk-memory", "1MB")
+    report = plan(capsys, str(tiny_synth), *given, "--measure")
     assert asked == [("bf16", True)]
     assert report["rates"]["source"] == "a slow disk"
     assert report["seconds_per_token"] >= report["trunk_bytes_per_pass"] / 1e6
