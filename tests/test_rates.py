@@ -11,6 +11,7 @@ import pytest
 from lilliput.errors import LilliputError, UsageError
 from lilliput.machine import rates
 from lilliput.machine.costs import ASSUMED
+from lilliput.machine.free import own_memory
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, gb_per_s: float | Exception) -> list
 def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answer(monkeypatch, 2.75)
     assert rates.known_rates(files, "bf16") is None
+    before = own_memory()
     found = rates.measure_rates(files, "bf16")
+    assert own_memory() < before + rates.beyond_caches() // 2, "what it took has to be given back"
     assert found.disk_bytes_per_s == 2.75e9
     assert asked == [files[1].parent]
     assert found.trunk_bytes_per_s > 0

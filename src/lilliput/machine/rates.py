@@ -111,13 +111,15 @@ def _experts() -> float:
         packed = chance.integers(0, 256, rows * columns // 2, np.uint8)
         return [packed, chance.integers(118, 126, rows * columns // 32, np.uint8)]
 
-    one = [*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)]
-    parts = [[p.copy() for p in one] for _ in range(beyond_caches() // sum(p.nbytes for p in one) + 1)]
+    parts = [*part(WIDTH, LATENT), *part(LATENT, WIDTH), *part(WIDTH, LATENT)]
+    one = np.concatenate(parts)
+    places = [0, *np.cumsum([p.nbytes for p in parts])[:-1].tolist()]
+    data = np.tile(one, beyond_caches() // one.nbytes + 1)  # in one array, whose memory the system gets back: many small ones stay ours
     x, y = np.ones((1, LATENT), np.float32), np.zeros((1, LATENT), np.float32)
     row, weight = np.zeros(1, np.int32), np.ones(1, np.float32)
-    chosen = [(row, weight, _core.Expert(tensors, WIDTH, LATENT)) for tensors in parts]
-    nbytes = sum(p.nbytes for tensors in parts for p in tensors)
-    return nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, 4.0, 25.0))
+    begins = range(0, data.nbytes, one.nbytes)
+    chosen = [(row, weight, _core.Expert(data, [begin + place for place in places], WIDTH, LATENT)) for begin in begins]
+    return data.nbytes / _best_seconds(lambda: _core.experts(y, x, chosen, 4.0, 25.0))
 
 
 def beyond_caches() -> int:
