@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import threading
 from pathlib import Path
 
 import pytest
+from reading_pipe import read_pipe
 
 from lilliput.machine.output import replacing
 
@@ -34,15 +32,9 @@ def test_after_an_error_the_old_file_is_as_it_was(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_written_to_and_stays(tmp_path: Path) -> None:
     """As root, a rename over `/dev/null` would replace the device."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
-    reader.start()
-    write(pipe, b"through")
-    reader.join()
+    with read_pipe(tmp_path / "pipe") as got:
+        write(tmp_path / "pipe", b"through")
     assert got == [b"through"]
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

@@ -75,6 +75,13 @@ def test_stops_are_texts(stop: Any) -> None:
         StopText(stop)
 
 
+def test_no_stop_is_none_or_nothing(engine: Engine) -> None:
+    for stop in (None, (), []):
+        assert len(list(engine.generate([1], max_tokens=2, stop=stop))) == 2
+    with pytest.raises(UsageError, match="--stop: needed a text"):
+        engine.generate([1], stop=0)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("sampling", [{"temp": 1}, 0.7, "greedy"])
 def test_sampling_is_its_own_type(engine: Engine, sampling: Any) -> None:
     with pytest.raises(UsageError, match=r"sampling: needed a lilliput\.Sampling"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import struct
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading_pipe import read_pipe
 
 from lilliput.errors import DoesNotFitError, InputError, UsageError
 from lilliput.trace import HEADER, MAGIC, VERSION, Request, Trace, TraceWriter, read_trace
@@ -211,15 +211,8 @@ def test_no_file(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
-    pipe = tmp_path / "p"
-    os.mkfifo(pipe)
-    got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
-    reader.start()
-    with TraceWriter(pipe, top_k=2, expert_bytes=100) as trace:
+    with read_pipe(tmp_path / "p") as got, TraceWriter(tmp_path / "p", top_k=2, expert_bytes=100) as trace:
         trace.routed(3, np.array([[1, 2]], np.int32))
-    reader.join()
-    assert pipe.is_fifo()
     assert got == [HEADER.pack(MAGIC, VERSION, 2, 100) + np.array([3, 1, 3, 2], "<i4").tobytes()]
 
 

@@ -89,8 +89,7 @@ class Engine:
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
             tape_files = list(zip(files.files, files.sizes, strict=True))
             reads = weights.disk.reads(tape_files, specs)
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads)
-            demand = replace(demand, reserve=reserve)
+            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads, reserve=reserve)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
             rates = known_rates([path for path, _ in tape_files], "k12" if self.packed else "bf16") or ASSUMED
@@ -168,7 +167,7 @@ class Engine:
         *,
         max_tokens: int = 256,
         sampling: Sampling | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         on_logits: Callable[[Array], None] | None = None,
     ) -> Iterator[Token]:
         """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
@@ -187,7 +186,7 @@ class Engine:
             raise UsageError("this session belongs to another engine: continue it there, or save it and load it here")
         if not isinstance(prompt, Session):
             session.append(self.encode(prompt) if isinstance(prompt, str) else prompt)
-        return self._generate(session, max_tokens, sampling or Sampling(temp=0), StopText(stop), on_logits)
+        return self._generate(session, max_tokens, sampling or Sampling(temp=0), StopText(() if stop is None else stop), on_logits)
 
     def _generate(
         self, session: Session, max_tokens: int, sampling: Sampling, stop: StopText, on_logits: Callable[[Array], None] | None

@@ -60,10 +60,18 @@ MEMORY_ALIGNMENT = 4096  # no disk asks for more, so memory is laid out for it
 
 
 def demand_of(
-    config: Config, pieces: Sequence[PieceSpec], *, slot: int, base_bytes: int, threads: int, reads: Sequence[int] | None = None
+    config: Config,
+    pieces: Sequence[PieceSpec],
+    *,
+    slot: int,
+    base_bytes: int,
+    threads: int,
+    reads: Sequence[int] | None = None,
+    reserve: int = 0,
 ) -> Demand:
     """The demand of a tape cut into `pieces`. `reads`: bytes that reading each takes, where the files' alignment is known."""
     sizes = tuple(widened(p.offset, p.nbytes, MEMORY_ALIGNMENT) for p in pieces)
     held = max((n for n, p in zip(sizes, pieces, strict=True) if is_held(p.name)), default=0)
     streamed = max((n for n, p in zip(sizes, pieces, strict=True) if not is_held(p.name)), default=0)
-    return Demand(config, sizes, sum(p.name == HEAD for p in pieces), held, slot, base_bytes, threads, tuple(reads or ()), streamed)
+    heads = sum(p.name == HEAD for p in pieces)
+    return Demand(config, sizes, heads, held, slot, base_bytes, threads, tuple(reads or ()), streamed, reserve)
