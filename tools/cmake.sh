@@ -9,13 +9,13 @@ fi
 install() {
   local missing=()
   for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing+=("$package")
+    [ "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null)" = "install ok installed" ] || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
   local root=()
   [ "$(id -u)" -eq 0 ] || root=(sudo)
-  "${root[@]}" apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  "${root[@]}" apt-get update -qq -o Acquire::Retries=3
+  DEBIAN_FRONTEND=noninteractive "${root[@]}" apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends "${missing[@]}"
 }
 
 # selftest DIRECTORY [CMAKE OPTION...]: builds the core's self-test programs there.
