@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -47,6 +48,17 @@ def test_the_next_one_gets_it(tmp_path: Path, holder: subprocess.Popen[str]) -> 
     holder.communicate("")
     with engine_lock(tmp_path) as lock:
         assert f'"pid":{os.getpid()}' in lock.path.read_text()
+
+
+def test_on_a_full_disk_it_is_held_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with engine_lock(tmp_path):
+        with pytest.raises(DoesNotFitError, match="a process that has not given its name"):
+            engine_lock(tmp_path).acquire()
+    engine_lock(tmp_path).acquire().release()
 
 
 def test_a_killed_holder_leaves_nothing(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

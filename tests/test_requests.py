@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 import lilliput
 from lilliput import _core
+from lilliput.engine import engine as engine_module
 from lilliput.engine.engine import Engine
 from lilliput.engine.stopping import StopText
 from lilliput.errors import TokenizerError, UsageError
@@ -117,23 +120,54 @@ def test_an_engine_that_cannot_be_opened_changes_nothing_for_the_others(tmp_path
     assert (_core.threads(), _core.isa()) == (2, "scalar")
 
 
-def test_threads_take_turns() -> None:
-    engine = lilliput.open(TINY_A)
-    straight = ids_of(engine, [1, 2, 3], max_tokens=12)
+def in_four_threads(work: Callable[[], object]) -> list[object]:
+    """What each of them returned or raised."""
     found: list[object] = []
 
-    def work() -> None:
+    def run() -> None:
         try:
-            found.append(ids_of(engine, [1, 2, 3], max_tokens=12))
+            found.append(work())
         except BaseException as error:
             found.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [straight] * 4
+    return found
+
+
+def test_threads_take_turns() -> None:
+    engine = lilliput.open(TINY_A)
+    straight = ids_of(engine, [1, 2, 3], max_tokens=12)
+    assert in_four_threads(lambda: ids_of(engine, [1, 2, 3], max_tokens=12)) == [straight] * 4
+
+
+def test_giving_memory_back_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the passes of one thread lies the middle of another's."""
+    monkeypatch.setattr(engine_module, "SHARED_BELOW", 0)
+    with lilliput.open(TINY_A) as engine:
+        straight = ids_of(engine, [1, 2, 3], max_tokens=12)
+        wanted = itertools.cycle(range(engine.plan.expert_slots + 1))
+        monkeypatch.setattr(engine_module, "step_back", lambda *_: next(wanted))
+        assert in_four_threads(lambda: ids_of(engine, [1, 2, 3], max_tokens=12)) == [straight] * 4
+
+
+def test_closing_waits_for_the_pass_of_another_thread() -> None:
+    engine = lilliput.open(TINY_A)
+    closing = threading.Thread(target=engine.close)
+
+    def close_now(layer: int, running_sum: object) -> None:
+        if not closing.ident:
+            closing.start()
+
+    engine.weights.watch.on_layer.append(close_now)
+    found = [len(token.text) >= 0 for token in engine.generate([1, 2, 3], max_tokens=1)]
+    closing.join()
+    assert found == [True]
+    with pytest.raises(UsageError, match="was closed"):
+        ids_of(engine, [1])
 
 
 def test_one_stop_may_be_given_as_text(engine: Engine) -> None:

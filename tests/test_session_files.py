@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lilliput.engine.session import Session
 from lilliput.errors import InputError, LilliputError
 from lilliput.machine import interrupts
 from lilliput.model import state, state_file
+from lilliput.model.state import State
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -51,7 +53,9 @@ def split(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 def forge(path: Path, about: dict[str, Any], arrays: Arrays) -> None:
     """Write it back with a checksum that is right."""
-    header: dict[str, Any] = {"__metadata__": about | {"checksum": state_file._checksum(arrays)}}
+    header: dict[str, Any] = {
+        "__metadata__": about | {"checksum": state_file.checksum({name: state_file.Tensor.of(a) for name, a in arrays.items()})}
+    }
     at = 0
     for name, array in arrays.items():
         header[name] = {
@@ -69,18 +73,18 @@ def change(name: str, how: Callable[[Any], Any]) -> Callable[[dict[str, Any], Ar
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], Arrays], object], str]] = {
-    "ids of floats": (change("ids", lambda a: a.astype("<f4")), "ids: needed int64"),
-    "ids of two axes": (change("ids", lambda a: a[None]), "ids: needed int64"),
-    "ids without an axis": (change("ids", lambda a: a[0].reshape(())), "ids: needed int64"),
+    "ids of floats": (change("ids", lambda a: a.astype("<f4")), "ids: needed I64"),
+    "ids of two axes": (change("ids", lambda a: a[None]), "ids: needed I64"),
+    "ids without an axis": (change("ids", lambda a: a[0].reshape(())), "ids: needed I64"),
     "ids out of range": (change("ids", lambda a: a + 320), "ids: needed ids from 0 to 319"),
     "negative ids": (change("ids", lambda a: -a), "ids: needed ids from 0"),
     "no ids": (lambda about, arrays: arrays.pop("ids"), "ids: needed"),
     "pending out of range": (change("pending", lambda a: a + 10**12), "pending: needed ids from 0 to 319"),
     "pending image": (change("pending", lambda a: a * 0 + 317), "pending: needed ids of this model"),
-    "pending of floats": (change("pending", lambda a: a.astype("<f4") + 0.5), "pending: needed int64"),
-    "a state of integers": (change("layer.0.s", lambda a: a.astype("<i8")), "layer.0.s: needed float32"),
-    "logits of integers": (change("logits", lambda a: np.zeros(320, "<i8")), "logits: needed float32"),
-    "fewer logits": (change("logits", lambda a: np.zeros(319, "<f4")), "logits: needed float32"),
+    "pending of floats": (change("pending", lambda a: a.astype("<f4") + 0.5), "pending: needed I64"),
+    "a state of integers": (change("layer.0.s", lambda a: a.astype("<i8")), "layer.0.s: needed F32"),
+    "logits of integers": (change("logits", lambda a: np.zeros(320, "<i8")), "logits: needed F32"),
+    "fewer logits": (change("logits", lambda a: np.zeros(319, "<f4")), "logits: needed F32"),
     "an unknown tensor": (change("spare", lambda a: np.zeros(3, "<f4")), "spare: needed no such tensor"),
     "another position": (lambda about, arrays: about.update(position="77"), "position: needed 4"),
     "nothing to go on from": (change("pending", lambda a: a[:0]), "logits: needed"),
@@ -98,6 +102,20 @@ def test_a_forged_file_is_refused(case: str, engine: Engine, saved: Path) -> Non
     forge(saved, about, arrays)
     with pytest.raises(InputError, match=message):
         Session.load(engine, saved)
+
+
+def test_many_ids_without_their_latents_take_no_memory(engine: Engine, saved: Path) -> None:
+    """A forged file of a megabyte must not make room for a state of thirty."""
+    about, arrays = split(saved)
+    arrays["ids"] = np.ones(100_000, "<i8")
+    forge(saved, about, arrays)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="latents: needed"):
+            Session.load(engine, saved)
+        assert tracemalloc.get_traced_memory()[1] < State.nbytes(engine.config, 100_000) / 4
+    finally:
+        tracemalloc.stop()
 
 
 def test_tensors_that_change_places_are_found(engine: Engine, saved: Path) -> None:

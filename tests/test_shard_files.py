@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from models import build_model
 
 import lilliput
 from lilliput.errors import LilliputError
@@ -56,3 +57,15 @@ def test_too_few_descriptors_end_the_start_and_leave_none_open(tmp_path: Path) -
                 ShardFiles([tmp_path / "f"] * 4096, [8] * 4096)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_weights_that_cannot_be_opened_leave_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise LilliputError("read error")
+
+    monkeypatch.setattr(ShardFiles, "read", broken)
+    closed = []
+    monkeypatch.setattr(ShardFiles, "close", lambda files: closed.append(files))
+    with pytest.raises(LilliputError, match="read error"):
+        build_model(Path(__file__).parent / "oracle" / "tiny-a")
+    assert len(closed) == 1

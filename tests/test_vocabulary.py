@@ -146,6 +146,13 @@ def test_malformed_names(names: object, expected: str, tmp_path: Path) -> None:
     assert len(caught.value.problems) == 1
 
 
+def test_a_repeated_key_among_very_many_is_found_at_once(tmp_path: Path) -> None:
+    """Half an hour, where each key is looked for among all."""
+    keys = ",".join(f'"{key}": 0' for key in [*range(200_000), 7])
+    with pytest.raises(TokenizerError, match="key '7': needed once"):
+        Tokenizer.open(write(tmp_path, GOOD, f"{{{keys}}}".encode()), 260)
+
+
 def test_all_problems_at_once(tmp_path: Path) -> None:
     ranks = changed(3, b"??? 2")(changed(7, b"Bg== six")(changed(10, b"CA== 8")(GOOD)))
     with pytest.raises(TokenizerError) as caught:

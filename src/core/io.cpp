@@ -92,7 +92,7 @@ OpenFile open_direct(const std::string& path) {
   const size_t stated = stated_alignment(file.fd);
   if (lives_in_memory(file.fd)) {
     file.why_buffered = "it lives in memory";
-  } else if (stated > kHugePage || (stated && !std::has_single_bit(stated))) {
+  } else if (stated > kDefaultAlignment || (stated && !std::has_single_bit(stated))) {
     file.why_buffered = "O_DIRECT would need an alignment of " + std::to_string(stated) + " bytes";
   } else {
     file.direct = true;

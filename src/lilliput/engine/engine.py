@@ -139,9 +139,10 @@ class Engine:
         experts, planned = self.weights.experts, self.plan.expert_slots
         if experts is None or not planned or self.plan.total < SHARED_BELOW:
             return
-        want = step_back(experts.kept, planned, experts.slot_bytes, system_memory().nbytes, memory_pressure())
-        if want != experts.kept:
-            experts.resize(want)
+        with self.weights.turn():
+            want = step_back(experts.kept, planned, experts.slot_bytes, system_memory().nbytes, memory_pressure())
+            if want != experts.kept:
+                experts.resize(want)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -131,9 +131,9 @@ PIECE_OBJECTS = 900  # bytes of objects per piece: its place, its view here and 
 
 
 def bookkeeping_bytes(config: Config, pieces: int) -> int:
-    """What tape and expert cache keep about their contents: three rates, a score and a mark per expert; objects per piece."""
+    """What tape and expert cache keep about their contents: three rates and a score per expert; objects per piece."""
     layers = sum(config.is_moe(i) for i in range(config.num_layers))
-    return layers * config.moe.num_experts * (4 * 8 + 1) + pieces * PIECE_OBJECTS + mixer_bytes(config)
+    return layers * config.moe.num_experts * 4 * 8 + pieces * PIECE_OBJECTS + mixer_bytes(config)
 
 
 def mixer_bytes(config: Config) -> int:

@@ -13,6 +13,7 @@ import platform
 import re
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,8 +76,9 @@ class EngineLock:
                 f"{self.path}: cannot be locked: {error.strerror}; set LILLIPUT_CACHE to a directory on a local disk"
             ) from error
         self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, msgspec.json.encode(_ourselves()), 0)
+        with suppress(OSError):  # on a full disk the lock holds without a name
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, msgspec.json.encode(_ourselves()), 0)
         return self
 
     def release(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,7 +35,6 @@ class Layer:
 class Model:
     def __init__(self, config: Config, weights: Weights) -> None:
         self.config, self.weights = config, weights
-        self._turn = threading.RLock()  # tape and buffers serve one pass at a time: threads take turns
         self.layers = [self._layer(i) for i in range(config.num_layers)]
         self.final_mix = self._mixer("model.output_attn_res")
         self.final_norm = weights.resident["model.norm.weight"]
@@ -49,7 +47,7 @@ class Model:
 
         Raises NumericError when a router or output logit is not finite.
         """
-        with self._turn:
+        with self.weights.turn():
             self._forward(Batch(spans), more)
 
     def _forward(self, batch: Batch, more: bool) -> None:

@@ -57,22 +57,24 @@ class MlaState:
         self.width = config.mla.kv_lora_rank + config.mla.qk_rope_head_dim
         self.blocks: list[Array] = []
 
+    def reserve(self, positions: int) -> None:
+        """Have room for so many rows; the state grows by whole blocks."""
+        while len(self.blocks) * BLOCK < positions:
+            self.blocks.append(np.zeros((BLOCK, self.width), np.float32))
+
     def write(self, position: int, rows: Array) -> None:
-        """Put rows [T, width] at `position`; the state grows by whole blocks."""
+        """Put rows [T, width] at `position`."""
+        self.reserve(position + len(rows))
         done = 0
         while done < len(rows):
             block, at = divmod(position + done, BLOCK)
-            if block == len(self.blocks):
-                self.blocks.append(np.zeros((BLOCK, self.width), np.float32))
             n = min(BLOCK - at, len(rows) - done)
             self.blocks[block][at : at + n] = rows[done : done + n]
             done += n
 
-    def rows(self, positions: int) -> Array:
-        """The first `positions` rows, copied together: [positions, width]."""
-        if not positions:
-            return np.empty((0, self.width), np.float32)
-        return np.concatenate(self.blocks[: -(-positions // BLOCK)])[:positions]
+    def rows(self, positions: int) -> list[Array]:
+        """The first `positions` rows as they lie in memory, block by block: [up to 128, width] each."""
+        return [block[: positions - first] for block, first in zip(self.blocks, range(0, positions, BLOCK), strict=False)]
 
     def addresses(self) -> npt.NDArray[np.uint64]:
         """Where the blocks lie in memory, for the attention kernel."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,26 +38,40 @@ class Saved:
     logits: npt.NDArray[np.float32] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor of the file in the pieces it has in memory, whose bytes follow each other: nothing large is copied."""
+
+    dtype: str  # safetensors' name for it
+    shape: tuple[int, ...]
+    pieces: Sequence[AnyArray]
+
+    @classmethod
+    def of(cls, array: AnyArray) -> Tensor:
+        return cls("F32" if array.dtype == np.float32 else "I64", array.shape, [array])
+
+
 def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = (), logits: npt.NDArray[np.float32] | None = None) -> None:
     """Write `state` to `path`, replacing it only when the new file is complete on disk. `identity` names the checkpoint."""
-    tensors = dict(_tensors(state))
-    tensors["ids"] = np.array(state.ids, "<i8")
-    tensors["pending"] = np.array(pending, "<i8")
+    tensors = _tensors(state)
+    tensors["ids"] = Tensor.of(np.array(state.ids, "<i8"))
+    tensors["pending"] = Tensor.of(np.array(pending, "<i8"))
     if logits is not None:
-        tensors["logits"] = logits
-    about = {"format": FORMAT, "checkpoint": identity, "position": str(state.position), "checksum": _checksum(tensors)}
+        tensors["logits"] = Tensor.of(logits)
+    about = {"format": FORMAT, "checkpoint": identity, "position": str(state.position), "checksum": checksum(tensors)}
     entries: dict[str, Any] = {"__metadata__": about}
     at = 0
-    for name, array in tensors.items():
-        dtype = "F32" if array.dtype == np.float32 else "I64"
-        entries[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
+    for name, tensor in tensors.items():
+        nbytes = sum(piece.nbytes for piece in tensor.pieces)
+        entries[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [at, at + nbytes]}
+        at += nbytes
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
     with replacing(path) as out:
         out.write(struct.pack("<Q", len(header)) + header)
-        for array in tensors.values():
-            out.write(_bytes(array))
+        for tensor in tensors.values():
+            for piece in tensor.pieces:
+                out.write(_bytes(piece))
 
 
 def positions(path: Path) -> int:
@@ -88,10 +102,12 @@ def load(path: Path, config: Config, identity: str) -> Saved:
     if about.checkpoint != identity:
         problem = Problem(path, "checkpoint", f"{identity[:16]}... (the model opened now)", f"{about.checkpoint[:16]}...")
         raise InputError([problem], "The session was saved with another checkpoint, configuration or number of layers: open that one.")
-    tensors = _read(header)
-    if _checksum(tensors) != about.checksum:
+    saved, tensors = _room(header, config)
+    _read(header, tensors)
+    if checksum(tensors) != about.checksum:
         raise InputError([Problem(path, "checksum", about.checksum, "another")], DAMAGED)
-    saved = _rebuild(path, config, tensors)
+    saved.state.ids = _ids(path, "ids", tensors, config)
+    saved.pending = _ids(path, "pending", tensors, config)
     if str(saved.state.position) != about.position:
         raise InputError([Problem(path, "position", f"{saved.state.position}, the number of ids", about.position)], DAMAGED)
     return saved
@@ -106,72 +122,73 @@ def _about(path: Path) -> _About:
         raise InputError([Problem(path, "__metadata__", "a saved session's", str(error))], "This is not a saved session.") from error
 
 
-def _read(header: Header) -> dict[str, AnyArray]:
-    tensors: dict[str, AnyArray] = {}
+def _room(header: Header, config: Config) -> tuple[Saved, dict[str, Tensor]]:
+    """What a file with this header holds, still without its values, and where those go, in the order of the file."""
+    entries = header.entries
+
+    def rows(name: str) -> int:
+        return entries[name].shape[0] if name in entries and entries[name].shape else 0
+
+    position, state = rows("ids"), State(config)
+    wanted = {name: Tensor.of(np.empty(rows(name), "<i8")) for name in ("ids", "pending")} | _tensors(state, position)
+    logits = np.empty(config.vocab_size, np.float32) if "logits" in entries else None
+    if logits is not None:
+        wanted["logits"] = Tensor.of(logits)
+    for name, tensor in wanted.items():
+        entry = entries.get(name)
+        if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
+            found = "nothing" if entry is None else f"{entry.dtype} {list(entry.shape)}"
+            raise InputError([Problem(header.path, name, f"{tensor.dtype} {list(tensor.shape)}", found)], DAMAGED)
+    for name in entries:
+        if name not in wanted:
+            raise InputError([Problem(header.path, name, "no such tensor in a session", "it")], DAMAGED)
+    for layer in state.layers:  # now that the file is known to have as much
+        if isinstance(layer, MlaState):
+            layer.reserve(position)
+    wanted |= _tensors(state, position)
+    return Saved(state, [], logits), {name: wanted[name] for name in entries}
+
+
+def _read(header: Header, tensors: Mapping[str, Tensor]) -> None:
     with header.path.open("rb") as file:
         for name, entry in header.entries.items():
-            dtype = DTYPES.get(entry.dtype)
-            if dtype is None:
-                raise InputError([Problem(header.path, name, "F32 or I64", entry.dtype)])
             file.seek(entry.begin)
-            raw = bytearray(file.read(entry.end - entry.begin))
-            if len(raw) != entry.end - entry.begin:
-                raise InputError([Problem(header.path, name, f"{entry.end - entry.begin:,} bytes", f"{len(raw):,}")], DAMAGED)
-            tensors[name] = np.frombuffer(raw, dtype).reshape(entry.shape)
-    return tensors
+            got = sum(file.readinto(_bytes(piece)) for piece in tensors[name].pieces)
+            if got != entry.end - entry.begin:
+                raise InputError([Problem(header.path, name, f"{entry.end - entry.begin:,} bytes", f"{got:,}")], DAMAGED)
 
 
-def _tensors(state: State) -> Iterator[tuple[str, AnyArray]]:
+def _ids(path: Path, name: str, tensors: Mapping[str, Tensor], config: Config) -> list[int]:
+    (found,) = tensors[name].pieces
+    wrong = found[(found < 0) | (found >= config.vocab_size)]
+    if len(wrong):
+        raise InputError([Problem(path, name, f"ids from 0 to {config.vocab_size - 1}", str(wrong[0]))], DAMAGED)
+    return [int(i) for i in found]
+
+
+def _tensors(state: State, position: int | None = None) -> dict[str, Tensor]:
+    """The state's tensors at its position (or at the one it has room for), by name. They are the state's own memory."""
+    position = state.position if position is None else position
+    tensors = {}
     for index, layer in enumerate(state.layers):
         if isinstance(layer, KdaState):
-            yield f"layer.{index}.s", layer.s
+            tensors[f"layer.{index}.s"] = Tensor.of(layer.s)
             for name, tail in zip("qkv", layer.tails, strict=True):
-                yield f"layer.{index}.tail.{name}", tail
+                tensors[f"layer.{index}.tail.{name}"] = Tensor.of(tail)
         else:
-            yield f"layer.{index}.latents", layer.rows(state.position)
-
-
-def _rebuild(path: Path, config: Config, tensors: dict[str, AnyArray]) -> Saved:
-    left = dict(tensors)
-
-    def take(name: str, shape: tuple[int, ...], dtype: str = "F32") -> AnyArray:
-        array = left.pop(name, None)
-        if array is None or array.shape != shape or array.dtype != DTYPES[dtype]:
-            found = "nothing" if array is None else f"{array.dtype} {list(array.shape)}"
-            raise InputError([Problem(path, name, f"{DTYPES[dtype]} {list(shape)}", found)], DAMAGED)
-        return array
-
-    def ids(name: str) -> list[int]:
-        found = take(name, (tensors[name].size,) if name in tensors else (0,), "I64")
-        wrong = found[(found < 0) | (found >= config.vocab_size)]
-        if len(wrong):
-            raise InputError([Problem(path, name, f"ids from 0 to {config.vocab_size - 1}", str(wrong[0]))], DAMAGED)
-        return [int(i) for i in found]
-
-    state = State(config)
-    state.ids = ids("ids")
-    for index, layer in enumerate(state.layers):
-        if isinstance(layer, KdaState):
-            layer.s = take(f"layer.{index}.s", layer.s.shape)
-            layer.tails = [take(f"layer.{index}.tail.{n}", tail.shape) for n, tail in zip("qkv", layer.tails, strict=True)]
-        else:
-            assert isinstance(layer, MlaState)
-            layer.write(0, take(f"layer.{index}.latents", (state.position, layer.width)))
-    logits = take("logits", (config.vocab_size,)) if "logits" in tensors else None
-    saved = Saved(state, ids("pending"), logits)
-    if left:
-        raise InputError([Problem(path, next(iter(left)), "no such tensor in a session", "it")], DAMAGED)
-    return saved
+            tensors[f"layer.{index}.latents"] = Tensor("F32", (position, layer.width), layer.rows(position))
+    return tensors
 
 
 def _bytes(array: AnyArray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _checksum(tensors: Mapping[str, AnyArray]) -> str:
+def checksum(tensors: Mapping[str, Tensor]) -> str:
     """Over names, types and shapes too: two tensors of one shape could otherwise change places unseen."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, array in tensors.items():
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(_bytes(array))
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {DTYPES[tensor.dtype].str} {tensor.shape}\n".encode())
+        for piece in tensor.pieces:
+            digest.update(_bytes(piece))
     return digest.hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from binascii import Error as Base64Error
 from binascii import a2b_base64
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,8 @@ def _parse_names(path: Path, raw: bytes, added: range | None, problems: list[Pro
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
         if len(entries) != len(pairs):
-            keys = [key for key, _ in pairs]
-            repeated.extend(sorted({key for key in keys if keys.count(key) > 1}))
+            counts = Counter(key for key, _ in pairs)
+            repeated.extend(sorted(key for key, count in counts.items() if count > 1))
         return entries
 
     try:

@@ -216,7 +216,7 @@ class Forecast(Policy):
     at the last visit, over the last few and over about the last hundred; its target is the use at the next visit. Where a
     layer repeats itself recency gets the weight, where it does not frequency does, and layers that can be foretold best get
     the most slots. `START` are the weights before anything is known, worth `TRUST` visits: rounded from the released trace,
-    and the same for every size. It keeps 2.2 MB of state for K3.
+    and the same for every size. It keeps 2.6 MB of state for K3.
     """
 
     name = "forecast"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,17 +74,22 @@ class Weights:
     ) -> None:
         self._checkpoint, self._layout, self._usable_ids = checkpoint, layout, usable_ids
         self._process, self._closed = os.getpid(), False
+        self._turn = threading.RLock()
         self.files = ShardFiles(checkpoint.files, checkpoint.sizes)
         self.watch = Watch()
         self._embedding = checkpoint.tensors[EMBEDDING]
-        self.resident = {
-            spec.name: self._widened(checkpoint.tensors[spec.name])
-            for spec in layout.trunk
-            if not spec.is_matrix and spec.name not in (EMBEDDING, HEAD)
-        }
         self.tape: Tape
         self.experts: Experts | None = None
-        self.disk = Disk(reader_threads, faults)
+        try:
+            self.resident = {
+                spec.name: self._widened(checkpoint.tensors[spec.name])
+                for spec in layout.trunk
+                if not spec.is_matrix and spec.name not in (EMBEDDING, HEAD)
+            }
+            self.disk = Disk(reader_threads, faults)
+        except BaseException:
+            self.files.close()
+            raise
 
     def allocate(
         self,
@@ -109,18 +115,23 @@ class Weights:
                 policy=storage.policy,
             )
 
-    def begin_pass(self, *, head: bool, more: bool) -> None:
-        """A pass starts; what an abandoned one left in flight is dropped.
+    def turn(self) -> threading.RLock:
+        """To be held for a whole pass, and for what must not meet one: tape and experts serve one at a time, threads take turns.
 
-        Raises UsageError after `close`, and in a child of the process that opened the model: its memory and threads are not there.
+        Raises UsageError in a child of the process that opened the model: its memory and threads are not there, and a turn that another
+        thread had at the fork would never end.
         """
-        if self._closed:
-            raise UsageError("the model was closed: open the checkpoint again")
         if os.getpid() != self._process:
             raise UsageError(
                 f"the model was opened by process {self._process}, and a child ({os.getpid()}) has neither its weights nor its threads: "
                 "open the checkpoint again after the fork"
             )
+        return self._turn
+
+    def begin_pass(self, *, head: bool, more: bool) -> None:
+        """A pass starts, in its turn; what an abandoned one left in flight is dropped. Raises UsageError after `close`."""
+        if self._closed:
+            raise UsageError("the model was closed: open the checkpoint again")
         if self.experts is not None:
             self.experts.abandon()
         self.tape.begin(head=head, more=more)
@@ -144,16 +155,18 @@ class Weights:
         return flat.reshape(tensor.shape)
 
     def close(self) -> None:
-        """End all reads and release the files; the model cannot be run any more. In a child of the process that opened it: nothing."""
+        """End all reads and release the files; the model cannot be run any more. A pass of another thread comes to its end first.
+        In a child of the process that opened it: nothing."""
         self._closed = True
         if os.getpid() != self._process:
             return
-        if hasattr(self, "tape"):
-            self.tape.close()
-        if self.experts is not None:
-            self.experts.close()
-        self.disk.close()
-        self.files.close()
+        with self.turn():
+            if hasattr(self, "tape"):
+                self.tape.close()
+            if self.experts is not None:
+                self.experts.close()
+            self.disk.close()
+            self.files.close()
 
 
 def widen(bf16: npt.NDArray[np.uint16]) -> Array:
