@@ -55,9 +55,8 @@ def test_on_a_full_disk_it_is_held_without_a_name(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with engine_lock(tmp_path):
-        with pytest.raises(DoesNotFitError, match="a process that has not given its name"):
-            engine_lock(tmp_path).acquire()
+    with engine_lock(tmp_path), pytest.raises(DoesNotFitError, match="a process that has not given its name"):
+        engine_lock(tmp_path).acquire()
     engine_lock(tmp_path).acquire().release()
 
 
