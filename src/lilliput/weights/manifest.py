@@ -11,6 +11,7 @@ import numpy as np
 from lilliput import _core
 from lilliput.errors import ContentError, InputError, Problem
 from lilliput.machine.small_files import read_small
+from lilliput.weights.direct import Bytes
 
 FORMAT, VERSION = "lilliput packed tape", 1
 TAPE, MANIFEST, JOURNAL = "tape.k12", "tape.json", "tape.journal"
@@ -64,7 +65,7 @@ class _Envelope(msgspec.Struct):
     contents: msgspec.Raw
 
 
-def checksum_of(data: bytes) -> str:
+def checksum_of(data: bytes | Bytes) -> str:
     """The checksum of bytes, as manifest and journal write it."""
     return f"{_core.checksum(np.frombuffer(data, np.uint8)):016x}"
 

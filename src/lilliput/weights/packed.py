@@ -12,7 +12,7 @@ from pathlib import Path
 from lilliput.errors import InputError, Problem
 from lilliput.machine.places import packed_directory
 from lilliput.weights.checkpoint import Checkpoint
-from lilliput.weights.layout import EMBEDDING, HEAD, Layout
+from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import MANIFEST, PARTIAL, TAPE, Contents, Owner, read_manifest
 from lilliput.weights.pieces import PieceSpec
 from lilliput.weights.shards import find_shards
@@ -71,13 +71,10 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     if problems:
         raise InputError(problems, f"this is the packed tape of another checkpoint; {_again(directory, place, given)}")
     packed = _opened(place, contents)
-    wanted = [spec.name for spec in layout.tape()]
-    if HEAD not in wanted:
-        wanted.append(HEAD)
-    of_matrix: dict[str, list[PieceSpec]] = {name: [] for name in wanted}
+    of_matrix: dict[str, list[PieceSpec]] = {name: [] for name in layout.matrices()}
     for piece in packed.pieces:
         of_matrix.get(piece.name, []).append(piece)
-    problems = [*_shape_differences(place, of_matrix, checkpoint)]
+    problems = [*_shape_differences(place, of_matrix, layout, checkpoint)]
     if problems:
         raise InputError(problems, _again(directory, place, given))
     return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
@@ -121,10 +118,10 @@ def _shard_differences(manifest: Path, made_from: dict[str, int], here: dict[str
     return problems or [Problem(manifest, "shards", "those that are here", "others")]
 
 
-def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], checkpoint: Checkpoint) -> list[Problem]:
+def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], layout: Layout, checkpoint: Checkpoint) -> list[Problem]:
     problems = []
-    for name, pieces in of_matrix.items():
-        rows, columns = checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING]).shape
+    for name, tensor in layout.matrices().items():
+        (rows, columns), pieces = checkpoint.tensors[tensor].shape, of_matrix[name]
         found = (sum(p.rows for p in pieces), pieces[0].columns) if pieces else None
         if found != (rows, columns):
             what = f"{found[0]} x {found[1]}" if found else "nothing of it"
