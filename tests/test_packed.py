@@ -25,7 +25,7 @@ from lilliput.machine import durable
 from lilliput.machine.places import data_directory, packed_directory
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
-from lilliput.weights import manifest
+from lilliput.weights import manifest, pieces
 from lilliput.weights.checked import verify
 from lilliput.weights.packed import Packed, find_packed, open_packed
 
@@ -261,6 +261,32 @@ def test_a_matrix_that_is_missing_is_named(model: Path, copy: Path) -> None:
     edited(copy, drop_head, sign=True)
     with pytest.raises(InputError, match=r"lm_head\.weight: needed \d+ x \d+, found nothing of it"):
         found(model, copy)
+
+
+def test_a_matrix_that_comes_twice_is_refused(model: Path, copy: Path) -> None:
+    """The last piece of a matrix as a matrix of its own: rows add up, yet some would be computed twice and some never."""
+
+    def split(raw: dict[str, Any]) -> None:
+        matrices = raw["contents"]["matrices"]
+        at, whole = next((i, m) for i, m in enumerate(matrices) if len(m["pieces"]) > 1)
+        *front, last = whole["pieces"]
+        rows = last[1]
+        matrices.insert(at + 1, whole | {"rows": rows, "pieces": [[0, *last[1:]]]})
+        whole.update(rows=whole["rows"] - rows, pieces=front)
+
+    edited(copy, split, sign=True)
+    for use in (lambda: found(model, copy), lambda: open_packed(copy)):
+        with pytest.raises(InputError, match=r"tape\.json: \S+\.weight: needed this matrix once, found it again"):
+            use()
+
+
+def test_a_matrix_that_is_held_must_be_one_piece(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "is_held", lambda name: False)
+    cut = packed_from(model, tmp_path / "p", piece_bytes=1)  # four rows each
+    assert sum(piece.name.endswith(".kv_b_proj.weight") for piece in cut.pieces) > 1
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"kv_b_proj\.weight: needed one piece, because it is held whole, found \d+\n"):
+        found(model, tmp_path / "p")
 
 
 # --- verify and the command line ------------------------------------------------------------------------------------------------

@@ -119,8 +119,12 @@ def aligned(nbytes: int) -> int:
 def _inconsistencies(path: Path, contents: Contents) -> Iterator[Problem]:
     """A manifest of the right checksum may still be somebody's invention: no reader should have to doubt offsets and lengths."""
     at = 0
+    names: set[str] = set()
     for m in contents.matrices:
         row = 0
+        if m.name in names:
+            yield Problem(path, m.name, "this matrix once", "it again")
+        names.add(m.name)
         if m.kind not in ("bf16", "k12"):
             yield Problem(path, m.name, "bf16 or k12", repr(m.kind))
         if not 1 <= m.columns <= MOST_COLUMNS and (m.kind != "bf16" or m.columns < 1):

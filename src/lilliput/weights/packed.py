@@ -14,7 +14,7 @@ from lilliput.machine.places import packed_directory
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import MANIFEST, PARTIAL, TAPE, Contents, Owner, read_manifest
-from lilliput.weights.pieces import PieceSpec
+from lilliput.weights.pieces import PieceSpec, is_held
 from lilliput.weights.shards import find_shards
 
 
@@ -126,6 +126,8 @@ def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], layou
         if found != (rows, columns):
             what = f"{found[0]} x {found[1]}" if found else "nothing of it"
             problems.append(Problem(place / MANIFEST, name, f"{rows} x {columns}", what))
+        elif is_held(name) and len(pieces) != 1:
+            problems.append(Problem(place / MANIFEST, name, "one piece, because it is held whole", str(len(pieces))))
     return problems
 
 
