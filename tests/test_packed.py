@@ -7,7 +7,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,19 @@ from helpers_pack import SMALL, packed_from, source_of
 from random_checkpoint import random_config, write_checkpoint
 
 from lilliput.cli.main import run
+from lilliput.engine import engine, planning
 from lilliput.engine.packing import default_place
+from lilliput.engine.source import Source
 from lilliput.errors import ContentError, InputError
 from lilliput.machine import durable
+from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.places import data_directory, packed_directory
+from lilliput.machine.plan import Budget
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
-from lilliput.weights import manifest, pieces
+from lilliput.weights import manifest, pack, pieces
 from lilliput.weights.checked import verify
+from lilliput.weights.pack_matrix import Storage
 from lilliput.weights.packed import Packed, find_packed, open_packed
 
 
@@ -115,6 +120,30 @@ def test_default_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert packed_directory(tmp_path / "m", [tmp_path / "m" / "x.safetensors"]) == tmp_path / "m.lilliput"
     assert packed_directory(tmp_path / "blobs", [tmp_path / "blobs" / "x.safetensors"]) == tmp_path / "blobs.lilliput"
     assert packed_directory(Path("/"), [Path("/x.safetensors")]).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize("stored", ["in place", "packed, all bf16", "packed, some k12"])
+def test_engine_and_plan_ask_for_the_speed_of_the_same_kind(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    trunk = None
+    if stored != "in place":
+        trunk = tmp_path / "p"
+        if "bf16" in stored:
+            monkeypatch.setattr(pack, "storage", lambda *_, **__: Storage("bf16", b""))
+        packed_from(model, trunk, forced="k12" in stored)
+    asked: list[tuple[list[Path], str]] = []
+
+    def known(files: Sequence[Path], kind: str) -> Rates:
+        asked.append((list(files), kind))
+        return ASSUMED
+
+    for module in (engine, planning):
+        monkeypatch.setattr(module, "known_rates", known)
+    planning.Prospect(Source(model), threads=1, trunk=trunk).rates()
+    engine.Engine(Source(model), budget=Budget(2_000_000_000), context=16, trunk=trunk).close()
+    assert asked[0] == asked[1]
+    assert asked[0][1] == ("k12" if "k12" in stored else "bf16")
 
 
 # --- refusing -------------------------------------------------------------------------------------------------------------------

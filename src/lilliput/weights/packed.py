@@ -14,7 +14,7 @@ from lilliput.machine.places import packed_directory
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import MANIFEST, PARTIAL, TAPE, Contents, Owner, read_manifest
-from lilliput.weights.pieces import PieceSpec, is_held
+from lilliput.weights.pieces import PieceSpec, in_place, is_held
 from lilliput.weights.shards import find_shards
 
 
@@ -45,6 +45,24 @@ class Packed:
     def matrices(self) -> dict[str, str]:
         """How each matrix is stored, by name: "bf16" or "k12"."""
         return {piece.name: piece.kind for piece in self.pieces}
+
+
+@dataclass(frozen=True, slots=True)
+class TapeSource:
+    """Where a tape is read from: its pieces and the files (path, size) they lie in. `packed` is a packed tape's directory."""
+
+    pieces: tuple[PieceSpec, ...]
+    files: tuple[tuple[Path, int], ...]
+    packed: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path, _ in self.files]
+
+    @property
+    def kind(self) -> str:
+        """How it is stored, as far as speed goes: of a packed tape, too, all matrices may be bf16."""
+        return "k12" if any(piece.kind == "k12" for piece in self.pieces) else "bf16"
 
 
 def open_packed(directory: Path) -> Packed:
@@ -78,6 +96,14 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     if problems:
         raise InputError(problems, _again(directory, place, given))
     return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
+
+
+def find_tape(directory: Path, checkpoint: Checkpoint, config_hash: str, layout: Layout, given: Path | None = None) -> TapeSource:
+    """The tape of the checkpoint as it will be read: packed where `find_packed` finds one, else the shards themselves."""
+    packed = find_packed(directory, checkpoint, config_hash, layout, given)
+    where: Packed | Checkpoint = packed or checkpoint
+    pieces = packed.pieces if packed else in_place(checkpoint.tensors, layout)
+    return TapeSource(tuple(pieces), tuple(zip(where.files, where.sizes, strict=True)), packed.directory if packed else None)
 
 
 def differences(place: Path, owner: Owner, directory: Path, checkpoint: Checkpoint, config_hash: str) -> list[Problem]:
