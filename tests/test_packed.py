@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from lilliput.machine import durable
 from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.places import data_directory, packed_directory
 from lilliput.machine.plan import Budget
+from lilliput.model import config as config_module
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
 from lilliput.weights import manifest, pack, pieces
@@ -154,6 +156,14 @@ def test_another_config_is_named(model: Path, made: Path) -> None:
         found(model, made, config_hash="0" * 64)
     assert "packed tape of another checkpoint" in str(caught.value)
     assert "`lilliput pack" in str(caught.value)
+
+
+def test_the_hash_is_of_the_config_that_was_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config.json that is replaced meanwhile cannot lend its name to the weights of the other."""
+    read = config_module.read_bytes
+    monkeypatch.setattr(config_module, "read_bytes", lambda path, hint: read(path, hint) + b"\n")
+    of_read = hashlib.sha256((model / "config.json").read_bytes() + b"\n").hexdigest()
+    assert source_of(model).config_hash == Source(model).config_hash == of_read
 
 
 def test_another_shard_is_named(model: Path, made: Path, tmp_path: Path) -> None:
