@@ -14,7 +14,7 @@ import pytest
 from conftest import missing
 
 from lilliput.bench import decode as bench
-from lilliput.bench.decode import measure_decode, tape_of
+from lilliput.bench.decode import measure_decode
 from lilliput.bench.extents import Play, PureReading, Raw
 from lilliput.cli.main import run
 from lilliput.engine.engine import Engine
@@ -72,7 +72,7 @@ def test_the_report_has_every_figure(engine: Engine) -> None:
 
 @pytest.mark.usefixtures("anywhere")
 def test_what_was_recorded_is_what_the_engine_read_and_reading_alone_reads_the_same(engine: Engine) -> None:
-    specs, files = tape_of(engine)
+    specs, files = engine.tape.pieces, engine.tape.files
     play, step = Play(engine, specs), bench._of_engine(engine)
     step(IDS)
     assert engine.weights.experts is not None

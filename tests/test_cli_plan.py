@@ -106,7 +106,7 @@ def test_measured_rates_are_used(tiny_synth: Path, monkeypatch: pytest.MonkeyPat
     asked = []
 
     def rates(self: Prospect, *, again: bool = False) -> Rates:
-        asked.append((self.kind, again))
+        asked.append((self.tape.kind, again))
         return Rates(1e6, 1e9, 1e9, source="a slow disk")
 
     monkeypatch.setattr(Prospect, "rates", rates)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,20 @@ from helpers_pack import SMALL, packed_from, source_of
 from random_checkpoint import random_config, write_checkpoint
 
 from lilliput.cli.main import run
+from lilliput.engine import engine, planning
 from lilliput.engine.packing import default_place
+from lilliput.engine.source import Source
 from lilliput.errors import ContentError, InputError
 from lilliput.machine import durable
+from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.places import data_directory, packed_directory
+from lilliput.machine.plan import Budget
+from lilliput.model import config as config_module
 from lilliput.model.config import read_config
 from lilliput.model.layout import layout
-from lilliput.weights import manifest
+from lilliput.weights import manifest, pack, pieces
 from lilliput.weights.checked import verify
+from lilliput.weights.pack_matrix import Storage
 from lilliput.weights.packed import Packed, find_packed, open_packed
 
 
@@ -117,6 +124,30 @@ def test_default_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert packed_directory(Path("/"), [Path("/x.safetensors")]).is_relative_to(tmp_path)
 
 
+@pytest.mark.parametrize("stored", ["in place", "packed, all bf16", "packed, some k12"])
+def test_engine_and_plan_ask_for_the_speed_of_the_same_kind(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    trunk = None
+    if stored != "in place":
+        trunk = tmp_path / "p"
+        if "bf16" in stored:
+            monkeypatch.setattr(pack, "storage", lambda *_, **__: Storage("bf16", b""))
+        packed_from(model, trunk, forced="k12" in stored)
+    asked: list[tuple[list[Path], str]] = []
+
+    def known(files: Sequence[Path], kind: str) -> Rates:
+        asked.append((list(files), kind))
+        return ASSUMED
+
+    for module in (engine, planning):
+        monkeypatch.setattr(module, "known_rates", known)
+    planning.Prospect(Source(model), threads=1, trunk=trunk).rates()
+    engine.Engine(Source(model), budget=Budget(2_000_000_000), context=16, trunk=trunk).close()
+    assert asked[0] == asked[1]
+    assert asked[0][1] == ("k12" if "k12" in stored else "bf16")
+
+
 # --- refusing -------------------------------------------------------------------------------------------------------------------
 
 
@@ -125,6 +156,14 @@ def test_another_config_is_named(model: Path, made: Path) -> None:
         found(model, made, config_hash="0" * 64)
     assert "packed tape of another checkpoint" in str(caught.value)
     assert "`lilliput pack" in str(caught.value)
+
+
+def test_the_hash_is_of_the_config_that_was_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config.json that is replaced meanwhile cannot lend its name to the weights of the other."""
+    read = config_module.read_bytes
+    monkeypatch.setattr(config_module, "read_bytes", lambda path, hint: read(path, hint) + b"\n")
+    of_read = hashlib.sha256((model / "config.json").read_bytes() + b"\n").hexdigest()
+    assert source_of(model).config_hash == Source(model).config_hash == of_read
 
 
 def test_another_shard_is_named(model: Path, made: Path, tmp_path: Path) -> None:
@@ -261,6 +300,32 @@ def test_a_matrix_that_is_missing_is_named(model: Path, copy: Path) -> None:
     edited(copy, drop_head, sign=True)
     with pytest.raises(InputError, match=r"lm_head\.weight: needed \d+ x \d+, found nothing of it"):
         found(model, copy)
+
+
+def test_a_matrix_that_comes_twice_is_refused(model: Path, copy: Path) -> None:
+    """The last piece of a matrix as a matrix of its own: rows add up, yet some would be computed twice and some never."""
+
+    def split(raw: dict[str, Any]) -> None:
+        matrices = raw["contents"]["matrices"]
+        at, whole = next((i, m) for i, m in enumerate(matrices) if len(m["pieces"]) > 1)
+        *front, last = whole["pieces"]
+        rows = last[1]
+        matrices.insert(at + 1, whole | {"rows": rows, "pieces": [[0, *last[1:]]]})
+        whole.update(rows=whole["rows"] - rows, pieces=front)
+
+    edited(copy, split, sign=True)
+    for use in (lambda: found(model, copy), lambda: open_packed(copy)):
+        with pytest.raises(InputError, match=r"tape\.json: \S+\.weight: needed this matrix once, found it again"):
+            use()
+
+
+def test_a_matrix_that_is_held_must_be_one_piece(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "is_held", lambda name: False)
+    cut = packed_from(model, tmp_path / "p", piece_bytes=1)  # four rows each
+    assert sum(piece.name.endswith(".kv_b_proj.weight") for piece in cut.pieces) > 1
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"kv_b_proj\.weight: needed one piece, because it is held whole, found \d+\n"):
+        found(model, tmp_path / "p")
 
 
 # --- verify and the command line ------------------------------------------------------------------------------------------------

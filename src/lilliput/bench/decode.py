@@ -33,7 +33,7 @@ from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.disk import READER_THREADS
 from lilliput.weights.experts import slot_bytes
-from lilliput.weights.pieces import PieceSpec, in_place
+from lilliput.weights.pieces import PieceSpec
 from lilliput.weights.weights import Storage, Weights
 
 Array = npt.NDArray[np.float32]
@@ -77,8 +77,8 @@ def measure_decode(
     if tokens < 1 or repeats < 1:
         raise UsageError(f"-n and --repeats: needed 1 or more, found {tokens} and {repeats}")
     needs_count_of_fetched_bytes()
-    specs, files = tape_of(engine)
-    _refuse_sparse([path for path, _ in files] + list(engine.source.checkpoint.files))
+    specs, files = engine.tape.pieces, engine.tape.files
+    _refuse_sparse(engine.tape.paths + list(engine.source.checkpoint.files))
     play = Play(engine, specs)
     steps, done = 1 + 4 * (1 + repeats), 0
 
@@ -118,14 +118,6 @@ def measure_decode(
         if resident is not None:
             resident.weights.close()
     return _report(engine, rounds[1:], tokens, why)
-
-
-def tape_of(engine: Engine) -> tuple[list[PieceSpec], list[tuple[Path, int]]]:
-    """The engine's tape: its pieces and its files (path, size)."""
-    source, packed = engine.source, engine.packed
-    specs = list(packed.pieces) if packed else in_place(source.checkpoint.tensors, source.layout)
-    where = packed or source.checkpoint
-    return specs, list(zip(where.files, where.sizes, strict=True))
 
 
 def _of_engine(engine: Engine) -> Step:

@@ -87,7 +87,7 @@ def as_dict(plan: Plan, prospect: Prospect) -> dict[str, Any]:
         "trunk": str(prospect.trunk) if prospect.trunk else None,
         **report,
         "total": plan.total,
-        "pieces": len(prospect.pieces),
+        "pieces": len(prospect.tape.pieces),
         "pinned_pieces": pinned,
         "here": None,
     }

@@ -29,8 +29,7 @@ from lilliput.machine.threads import default_threads
 from lilliput.model.model import Model
 from lilliput.model.state import State
 from lilliput.weights.experts import slot_bytes
-from lilliput.weights.packed import find_packed
-from lilliput.weights.pieces import in_place
+from lilliput.weights.packed import find_tape
 from lilliput.weights.weights import Storage, Weights
 
 Array = npt.NDArray[np.float32]
@@ -79,26 +78,23 @@ class Engine:
         self.source, self.config, self.tokenizer, self.context = source, source.config, source.tokenizer, context
         self._closed = False
         checkpoint, wanted = source.checkpoint, source.layout
-        self.packed = find_packed(source.directory, checkpoint, source.config_hash, wanted, trunk)
-        specs = self.packed.pieces if self.packed else in_place(checkpoint.tensors, wanted)
-        files = self.packed or checkpoint
+        self.tape = tape = find_tape(source.directory, checkpoint, source.config_hash, wanted, trunk)
         weights = Weights(checkpoint, wanted, usable_ids=source.usable_ids)
         self._lock: EngineLock | None = None
         try:
             own = own_memory()
             slot = slot_bytes(wanted.experts) if wanted.experts else 0
-            tape_files = list(zip(files.files, files.sizes, strict=True))
-            reads = weights.disk.reads(tape_files, specs)
-            demand = demand_of(source.config, specs, slot=slot, base_bytes=own, threads=machine[0], reads=reads, reserve=reserve)
+            reads = weights.disk.reads(tape.files, tape.pieces)
+            demand = demand_of(source.config, tape.pieces, slot=slot, base_bytes=own, threads=machine[0], reads=reads, reserve=reserve)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
-            rates = known_rates([path for path, _ in tape_files], "k12" if self.packed else "bf16") or ASSUMED
+            rates = known_rates(tape.paths, tape.kind) or ASSUMED
             self.plan = make_plan(demand, given, context=context, prompt=prompt, all_logits=all_logits, rates=rates)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
                 self._lock = engine_lock().acquire()
             storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
-            weights.allocate(storage, specs, tape_files)
+            weights.allocate(storage, tape.pieces, tape.files)
             self.model = Model(source.config, weights)
         except BaseException:
             weights.close()

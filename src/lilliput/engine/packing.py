@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from lilliput.engine.engine import choose_machine, use_machine
 from lilliput.engine.models import DEMO, DEMO_NAME, find_model
 from lilliput.errors import CheckpointError, UsageError
 from lilliput.machine.places import packed_directory
-from lilliput.model.config import read_config
+from lilliput.model.config import read_hashed_config
 from lilliput.model.layout import layout
 from lilliput.weights.checked import verify
 from lilliput.weights.checkpoint import Checkpoint
@@ -29,8 +28,8 @@ Progress = Callable[[int, int], None]
 def open_source(model: str | os.PathLike[str]) -> Source:
     """The checkpoint meant by `model` with what packing needs of it. Raises InputError and UsageError as opening a model does."""
     directory = find_model(model)
-    wanted = layout(read_config(directory))
-    config_hash = hashlib.sha256((directory / "config.json").read_bytes()).hexdigest()
+    config, config_hash = read_hashed_config(directory)
+    wanted = layout(config)
     return Source(directory, Checkpoint.open(directory, wanted), config_hash, wanted)
 
 

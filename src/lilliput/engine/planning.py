@@ -12,48 +12,37 @@ from lilliput.machine.free import settle
 from lilliput.machine.memory import Free
 from lilliput.machine.plan import Budget, Plan, make_plan
 from lilliput.machine.rates import known_rates, measure_rates
-from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import slot_bytes
-from lilliput.weights.packed import Packed, find_packed
-from lilliput.weights.pieces import PieceSpec, in_place
+from lilliput.weights.packed import find_tape
 
 
 class Prospect:
     """A checkpoint as the plan sees it: its tape as it would be read (packed where a packed one is found or given), and the process."""
 
     def __init__(self, source: Source, *, threads: int, trunk: Path | None = None) -> None:
-        checkpoint = source.checkpoint
-        packed = find_packed(source.directory, checkpoint, source.config_hash, source.layout, trunk)
         self.source, self.threads = source, threads
-        self.trunk = packed.directory if packed else None
-        self.pieces: tuple[PieceSpec, ...] = tuple(packed.pieces if packed else in_place(checkpoint.tensors, source.layout))
-        where: Packed | Checkpoint = packed or checkpoint
-        self.files = list(zip(where.files, where.sizes, strict=True))
-
-    @property
-    def kind(self) -> str:
-        """How the tape is stored."""
-        return "k12" if any(piece.kind == "k12" for piece in self.pieces) else "bf16"
+        self.tape = find_tape(source.directory, source.checkpoint, source.config_hash, source.layout, trunk)
+        self.trunk = self.tape.packed
 
     def rates(self, *, again: bool = False) -> Rates:
         """Of this machine: what was measured lately, or measured now."""
-        paths = [path for path, _ in self.files]
-        known = None if again else known_rates(paths, self.kind)
-        return known or measure_rates(paths, self.kind)
+        tape = self.tape
+        known = None if again else known_rates(tape.paths, tape.kind)
+        return known or measure_rates(tape.paths, tape.kind)
 
     def demand(self, own: int) -> Demand:
         """`own`: memory of the process so far; the vectors that an engine would load come on top."""
         source = self.source
         base = own + footprint.resident_bytes(source.layout)
         slot = slot_bytes(source.layout.experts) if source.layout.experts else 0
-        return demand_of(source.config, self.pieces, slot=slot, base_bytes=base, threads=self.threads, reads=self._reads())
+        return demand_of(source.config, self.tape.pieces, slot=slot, base_bytes=base, threads=self.threads, reads=self._reads())
 
     def _reads(self) -> list[int]:
         """Bytes that reading each piece takes, by the alignment of the file it lies in."""
         disk = Disk(threads=1)
         try:
-            return disk.reads(self.files, self.pieces)
+            return disk.reads(self.tape.files, self.tape.pieces)
         finally:
             disk.close()
 

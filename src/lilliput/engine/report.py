@@ -63,7 +63,7 @@ def counters(engine: Engine) -> dict[str, Any]:
     experts = asdict(weights.experts.stats) if weights.experts is not None else {}
     return {
         "trunk": {
-            "storage": "packed" if engine.packed else "in place",
+            "storage": "packed" if engine.tape.packed else "in place",
             "bytes_planned_per_pass": tape.planned_bytes,
             "bytes_last_pass": tape.stats.pass_bytes,
             "bytes_read": tape.stats.bytes_consumed,

@@ -10,7 +10,7 @@ from numbers import Integral
 
 from lilliput.engine.models import find_model, usable_ids
 from lilliput.errors import UsageError
-from lilliput.model.config import Config, eos_ids, read_config
+from lilliput.model.config import Config, eos_ids, read_hashed_config
 from lilliput.model.layout import layout
 from lilliput.text.tokenizer import Tokenizer
 from lilliput.weights.checkpoint import Checkpoint
@@ -25,14 +25,13 @@ class Source:
 
     def __init__(self, model: str | os.PathLike[str], *, layers: int | None = None) -> None:
         self.directory = find_model(model)
-        whole = read_config(self.directory)
+        whole, self.config_hash = read_hashed_config(self.directory)
         self.checkpoint = Checkpoint.open(self.directory, layout(whole))
         self.config = first_layers(whole, layers)
         self.layout = layout(self.config)
         self.tokenizer = Tokenizer.open(self.directory, whole.vocab_size)
         self.eos_ids = frozenset(eos_ids(self.directory, whole))
         self.usable_ids = usable_ids(self.directory, whole.vocab_size)
-        self.config_hash = hashlib.sha256((self.directory / "config.json").read_bytes()).hexdigest()
         self.identity = hashlib.sha256(f"{self.config_hash} {self.checkpoint.identity} {self.config.num_layers}".encode()).hexdigest()
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def _read(path: Path) -> str:
+def text_of(path: Path) -> str:
     """The file's text, or nothing where there is no such file (another system, another version, a container that hides it)."""
     try:
         return path.read_text(errors="replace")
@@ -22,7 +22,7 @@ def _unescape(field: str) -> str:
 
 def _memberships(root: Path) -> Iterator[tuple[set[str], str]]:
     """(controllers, path in the hierarchy) of each line of /proc/self/cgroup; version 2 has the empty set."""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if path:
@@ -31,7 +31,7 @@ def _memberships(root: Path) -> Iterator[tuple[set[str], str]]:
 
 def _mounts(root: Path) -> Iterator[tuple[str, set[str], str, Path]]:
     """(type, options, path of the hierarchy that is mounted, where) of each cgroup mount."""
-    for line in _read(root / "proc/self/mountinfo").splitlines():
+    for line in text_of(root / "proc/self/mountinfo").splitlines():
         before, found, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         if found and len(fields) >= 5 and len(kind) >= 3 and kind[0] in ("cgroup", "cgroup2"):

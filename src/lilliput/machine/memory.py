@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from lilliput.errors import UsageError
-from lilliput.machine.cgroups import limiting_directories
+from lilliput.machine.cgroups import limiting_directories, text_of
 
 UNLIMITED = 1 << 60  # version 1 writes 9223372036854771712 (the largest whole number of pages) for no limit: anything that large is none
 
@@ -132,30 +132,23 @@ def _process(root: Path) -> list[Free]:
     status = _fields(root / "proc/self/status")
     found = []
     for name, title, used in (("RLIMIT_AS", "Max address space", "VmSize"), ("RLIMIT_DATA", "Max data size", "VmData")):
-        soft = re.search(rf"^{title}\s+(\d+)\s", _read(root / "proc/self/limits"), re.MULTILINE)
+        soft = re.search(rf"^{title}\s+(\d+)\s", text_of(root / "proc/self/limits"), re.MULTILINE)
         if soft and int(soft[1]) < UNLIMITED:
             found.append(Free(f"{name} (ulimit)", int(soft[1]) - status.get(used, 0) * 1024))
     return found
 
 
 def _pressure(file: Path, root: Path) -> Pressure | None:
-    shares = dict(re.findall(r"^(some|full) avg10=(\d+(?:\.\d+)?)", _read(file), re.MULTILINE))
+    shares = dict(re.findall(r"^(some|full) avg10=(\d+(?:\.\d+)?)", text_of(file), re.MULTILINE))
     return Pressure("/" + str(file.relative_to(root)), float(shares["some"]), float(shares.get("full", "0"))) if "some" in shares else None
 
 
 def _fields(file: Path) -> dict[str, int]:
     """Lines `name 123`, `name: 123 kB` → the numbers."""
-    return {name: int(number) for name, number in re.findall(r"^(\w+):?\s+(\d+)\b", _read(file), re.MULTILINE)}
+    return {name: int(number) for name, number in re.findall(r"^(\w+):?\s+(\d+)\b", text_of(file), re.MULTILINE)}
 
 
 def _number(file: Path) -> int | None:
     """The whole number a small file holds; None for an absent file and for `max`."""
-    text = _read(file).strip()
+    text = text_of(file).strip()
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -6,7 +6,6 @@ at is replaced and the link stays. What is no regular file (`/dev/null`, a pipe)
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lilliput.errors import DoesNotFitError, LilliputError, UsageError
+from lilliput.machine.durable import is_full
 from lilliput.machine.places import expand
 
 LONGEST_STEM = 100  # characters of the name that its temporary name repeats: with the rest it must not become too long
@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def not_written(path: Path, error: OSError) -> LilliputError:
     """What to raise when writing `path` has failed."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_full(error):
         hint = "free some space (or raise `ulimit -f`), or choose another disk"
         return DoesNotFitError(f"{path}: could not be written: {error.strerror}; {hint}")
     return LilliputError(f"{path}: could not be written: {error.strerror}; choose another place")

@@ -7,7 +7,6 @@ measured (sparse files, answers from memory) keeps the assumed speed, and the so
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from lilliput import _core
 from lilliput.bench.disk import PIECE, PIECES_AHEAD, Shape, measure_disk
 from lilliput.errors import LilliputError, UsageError
+from lilliput.machine.cache import keep
 from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.memory import format_size
 from lilliput.machine.places import cache_directory
@@ -71,7 +71,7 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
         speed = format_size(int(rates.disk_bytes_per_s))
         return replace(rates, source=f"{kernels}; disk assumed to deliver {speed}/s, because it could not be measured ({reason})")
     rates = replace(rates, disk_bytes_per_s=measured, source=f"{kernels}, disk measured past the page cache")
-    _keep(_place(files, kind), rates)
+    keep(_place(files, kind), [msgspec.json.encode({"when": time.time(), "rates": asdict(rates)})])
     return rates
 
 
@@ -154,15 +154,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _keep(path: Path, rates: Rates) -> None:
-    """For the next time; where the cache cannot be written the next time measures again."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(msgspec.json.encode({"when": time.time(), "rates": asdict(rates)}))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ absent field never has. The generation defaults that transformers writes beside 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,8 +80,14 @@ class Config:
 
 def read_config(directory: Path) -> Config:
     """The configuration in `directory`/config.json; ConfigError with every problem."""
+    return read_hashed_config(directory)[0]
+
+
+def read_hashed_config(directory: Path) -> tuple[Config, str]:
+    """The configuration, and the SHA-256 in hex of the bytes it was read from: what names it in files of ours."""
     path = Path(directory) / "config.json"
-    return config_from_json(read_bytes(path, fetch(Path(directory), "it")), path)
+    raw = read_bytes(path, fetch(Path(directory), "it"))
+    return config_from_json(raw, path), hashlib.sha256(raw).hexdigest()
 
 
 def config_from_json(raw: bytes, file: object) -> Config:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from lilliput.weights.direct import Bytes, DirectFile, memory, room
+from lilliput.weights.ring import Ring
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class Item(Generic[T]):
 
     extent: Extent
     future: Future[tuple[Bytes, T]] | None
-    place: list[int] | None
+    in_use: bool = True
 
     def result(self) -> tuple[Bytes, T] | None:
         return self.future.result() if self.future else None
@@ -46,14 +47,15 @@ class Feed(Generic[T]):
     """Reads `extents` ahead, as many as fit in `nbytes` of memory; `compute(extent, bytes)` runs in the readers' threads.
 
     `next` gives the items in order; an item's bytes are valid until it is given to `release`. A caller may hold several items, as
-    long as it releases some before it waits for one that does not fit (`full`). A context manager: leaving it ends the threads. For
+    long as it releases some before it waits for one that does not fit. A context manager: leaving it ends the threads. For
     use by one thread. `bytes_read` counts what was asked of the files, which holes are not.
     """
 
     def __init__(self, files: Sequence[DirectFile], extents: Iterator[Extent], nbytes: int, compute: Callable[[Extent, Bytes], T]) -> None:
         self._files, self._extents, self._compute = files, extents, compute
         self._memory = memory(nbytes)
-        self._taken: deque[list[int]] = deque()  # [begin, end, whether in use] in order of age
+        self._ring = Ring(nbytes)
+        self._taken: deque[Item[T]] = deque()  # those that have a region of the ring, oldest first
         self._coming: deque[Item[T]] = deque()
         self._threads = ThreadPoolExecutor(READERS, "read")
         self._waiting = next(self._extents, None)
@@ -64,12 +66,6 @@ class Feed(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._threads.shutdown(cancel_futures=True)
-
-    @property
-    def full(self) -> bool:
-        """Nothing is on its way: the next extent waits for memory."""
-        self._submit()
-        return not self._coming
 
     @property
     def ready(self) -> bool:
@@ -85,44 +81,28 @@ class Feed(Generic[T]):
 
     def release(self, item: Item[T]) -> None:
         """The item's bytes are not needed any more."""
-        if item.place:
-            item.place[2] = 0
-        while self._taken and not self._taken[0][2]:
+        item.in_use = False
+        while self._taken and not self._taken[0].in_use:
             self._taken.popleft()
+            self._ring.give_back()
         self._submit()
 
     def _submit(self) -> None:
         while (extent := self._waiting) is not None:
             file = self._files[extent.file]
             if file.is_hole(extent.offset, extent.nbytes):
-                self._coming.append(Item(extent, None, None))
+                item: Item[T] = Item(extent, None)
             else:
-                place = self._take(room(extent.nbytes))
-                if place is None:
+                begin = self._ring.take(room(extent.nbytes))
+                if begin is None:
                     return
                 self.bytes_read += extent.nbytes
-                self._coming.append(Item(extent, self._threads.submit(self._read, extent, place[0]), place))
+                item = Item(extent, self._threads.submit(self._read, extent, begin))
+                self._taken.append(item)
+            self._coming.append(item)
             self._waiting = next(self._extents, None)
 
     def _read(self, extent: Extent, begin: int) -> tuple[Bytes, T]:
         buffer = self._memory[begin : begin + room(extent.nbytes)]
         data = self._files[extent.file].read(extent.offset, extent.nbytes, buffer)
         return data, self._compute(extent, data)
-
-    def _take(self, nbytes: int) -> list[int] | None:
-        """A free stretch behind the youngest one, around the end if need be; None where the oldest is in the way."""
-        if not self._taken:
-            begin = 0
-        else:
-            oldest, begin = self._taken[0][0], self._taken[-1][1]
-            if begin > oldest and begin + nbytes > len(self._memory):
-                begin = 0
-                if nbytes > oldest:
-                    return None
-            elif begin <= oldest and begin + nbytes > oldest:
-                return None
-        if begin + nbytes > len(self._memory):
-            return None
-        place = [begin, begin + nbytes, 1]
-        self._taken.append(place)
-        return place

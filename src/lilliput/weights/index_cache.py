@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from lilliput.errors import CheckpointError, UsageError
+from lilliput.machine.cache import keep
 from lilliput.machine.places import cache_directory
 from lilliput.weights.catalogue import ExpertTable, Skipped, Stock, TensorRef
 from lilliput.weights.layout import Layout
@@ -114,7 +113,7 @@ class Sidecar:
         return shards if tuple(map(stamp, shards.paths)) == contents.stamps else None
 
     def save(self, shards: Shards, index: Stamp | None, stamps: Sequence[Stamp], stock: Stock) -> None:
-        """Writes the sidecar under a temporary name and renames it; a cache that cannot be written is no fault.
+        """Writes the sidecar, whole or not at all; a cache that cannot be written is no fault.
 
         `index` and `stamps` were taken before the headers were read, so that a file replaced meanwhile makes the sidecar worthless, not
         wrong.
@@ -138,17 +137,7 @@ class Sidecar:
         parts: list[bytes | memoryview] = [head + bytes(_aligned(len(head)) - len(head))]
         if experts:
             parts += [experts.offset.data.cast("B"), experts.file.data.cast("B")]
-        with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=self.path.name, suffix=".tmp", dir=self.path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:  # not synced to disk: after a power cut the digest tells
-                    file.write(MAGIC + _digest(*parts))
-                    file.writelines(parts)
-                Path(name).replace(self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        keep(self.path, [MAGIC, _digest(*parts), *parts])
 
 
 def _cache_directory() -> Path | None:

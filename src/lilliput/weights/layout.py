@@ -90,3 +90,8 @@ class Layout:
     def tape(self) -> Iterator[TensorSpec]:
         """The matrices in the order a pass multiplies with them, the head last."""
         return (t for t in self.trunk if t.is_matrix)
+
+    def matrices(self) -> dict[str, str]:
+        """The tape's matrices in order, the head last, and the tensor that holds each: tied, the head's is the embedding."""
+        head = HEAD if any(t.name == HEAD for t in self.trunk) else EMBEDDING
+        return {t.name: t.name for t in self.tape() if t.name != HEAD} | {HEAD: head}

@@ -11,6 +11,7 @@ import numpy as np
 from lilliput import _core
 from lilliput.errors import ContentError, InputError, Problem
 from lilliput.machine.small_files import read_small
+from lilliput.weights.direct import Bytes
 
 FORMAT, VERSION = "lilliput packed tape", 1
 TAPE, MANIFEST, JOURNAL = "tape.k12", "tape.json", "tape.journal"
@@ -64,7 +65,7 @@ class _Envelope(msgspec.Struct):
     contents: msgspec.Raw
 
 
-def checksum_of(data: bytes) -> str:
+def checksum_of(data: bytes | Bytes) -> str:
     """The checksum of bytes, as manifest and journal write it."""
     return f"{_core.checksum(np.frombuffer(data, np.uint8)):016x}"
 
@@ -118,8 +119,12 @@ def aligned(nbytes: int) -> int:
 def _inconsistencies(path: Path, contents: Contents) -> Iterator[Problem]:
     """A manifest of the right checksum may still be somebody's invention: no reader should have to doubt offsets and lengths."""
     at = 0
+    names: set[str] = set()
     for m in contents.matrices:
         row = 0
+        if m.name in names:
+            yield Problem(path, m.name, "this matrix once", "it again")
+        names.add(m.name)
         if m.kind not in ("bf16", "k12"):
             yield Problem(path, m.name, "bf16 or k12", repr(m.kind))
         if not 1 <= m.columns <= MOST_COLUMNS and (m.kind != "bf16" or m.columns < 1):

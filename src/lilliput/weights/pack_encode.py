@@ -11,6 +11,7 @@ import numpy as np
 from lilliput import _core
 from lilliput.errors import ContentError
 from lilliput.weights.direct import Bytes, memory, room
+from lilliput.weights.manifest import checksum_of
 from lilliput.weights.pack_matrix import Storage
 
 
@@ -38,7 +39,7 @@ class Encoder:
         if rows_of_bf16 is None:
             return (_with_table if any(how.table) else _nothing)(rows, columns, how)
         if how.kind == "bf16":
-            return Encoded("bf16", rows_of_bf16, len(rows_of_bf16), _checksum(rows_of_bf16))
+            return Encoded("bf16", rows_of_bf16, len(rows_of_bf16), checksum_of(rows_of_bf16))
         try:
             buffer = self._free.pop()
         except IndexError:
@@ -51,7 +52,7 @@ class Encoder:
             _core.k12_encode_into(buffer, rows_of_bf16, rows, columns, table)
         data = buffer[:nbytes]
         _prove(data, rows_of_bf16, rows, columns, name)
-        return Encoded("k12", data, nbytes, _checksum(data), buffer)
+        return Encoded("k12", data, nbytes, checksum_of(data), buffer)
 
     def give_back(self, buffer: Bytes | None) -> None:
         if buffer is not None and len(buffer) == self._usual:
@@ -61,10 +62,6 @@ class Encoder:
 def _prove(data: Bytes, rows_of_bf16: Bytes, rows: int, columns: int, name: str) -> None:
     if not _core.k12_matches(data, rows_of_bf16, rows, columns):
         raise ContentError(f"{name}: a packed piece did not decode to what it was made from: the memory or the processor is faulty")
-
-
-def _checksum(data: Bytes) -> str:
-    return f"{_core.checksum(data):016x}"
 
 
 @lru_cache(maxsize=1024)
@@ -84,7 +81,7 @@ def _with_table(rows: int, columns: int, how: Storage) -> Encoded:
 def _zeros(rows: int, columns: int, how: Storage) -> Encoded:
     zeros = np.zeros(2 * rows * columns, np.uint8)
     if how.kind == "bf16":
-        return Encoded("bf16", None, len(zeros), _checksum(zeros))
+        return Encoded("bf16", None, len(zeros), checksum_of(zeros))
     data = _core.k12_encode(zeros, rows, columns, np.frombuffer(how.table, np.uint8))
     _prove(data, zeros, rows, columns, "zeros")
-    return Encoded("k12", data, len(data), _checksum(data))
+    return Encoded("k12", data, len(data), checksum_of(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,12 @@ from lilliput import _core
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.direct import Bytes, DirectFile, memory, room
 from lilliput.weights.feed import Extent
-from lilliput.weights.layout import EMBEDDING, HEAD, Layout
+from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import MOST_COLUMNS, aligned, k12_bytes
-from lilliput.weights.pieces import cut
+from lilliput.weights.pieces import in_place
 
 Counts = npt.NDArray[np.int64]
 
-KV_B = ".kv_b_proj.weight"  # one piece: it is held and used twice
 SAMPLE = 1 << 16  # bytes of a matrix that its size is estimated from
 SAMPLE_DOUBT = 5e-4  # escapes per weight that a sample may overlook; real weights have 1e-4 to 3e-4 in all
 ONLY_ZEROS = bytes(16)  # the table of a matrix of zeros: with it all of a piece is zero bytes, and a hole on disk
@@ -54,15 +53,11 @@ class Storage:
 
 def tape_matrices(checkpoint: Checkpoint, layout: Layout, piece_bytes: int) -> Iterator[Matrix]:
     """The matrices in the tape's order, the head last; with tied embeddings its rows are the embedding's."""
-    names = [spec.name for spec in layout.tape()]
-    if HEAD not in names:
-        names.append(HEAD)
-    for name in names:
-        tensor = checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING])
-        rows, columns = tensor.shape
-        rows_of = tuple(cut(rows, columns, whole=name.endswith(KV_B), piece_bytes=piece_bytes))
-        extents = tuple(Extent(tensor.file, tensor.offset + 2 * columns * first, 2 * columns * count) for first, count in rows_of)
-        yield Matrix(name, rows, columns, rows_of, extents)
+    for name, found in groupby(in_place(checkpoint.tensors, layout, piece_bytes), key=lambda piece: piece.name):
+        pieces = [*found]
+        rows_of = tuple((piece.row, piece.rows) for piece in pieces)
+        extents = tuple(Extent(piece.file, piece.offset, piece.nbytes) for piece in pieces)
+        yield Matrix(name, sum(piece.rows for piece in pieces), pieces[0].columns, rows_of, extents)
 
 
 def fits(matrix: Matrix, nbytes: int) -> bool:

@@ -12,9 +12,9 @@ from pathlib import Path
 from lilliput.errors import InputError, Problem
 from lilliput.machine.places import packed_directory
 from lilliput.weights.checkpoint import Checkpoint
-from lilliput.weights.layout import EMBEDDING, HEAD, Layout
+from lilliput.weights.layout import Layout
 from lilliput.weights.manifest import MANIFEST, PARTIAL, TAPE, Contents, Owner, read_manifest
-from lilliput.weights.pieces import PieceSpec
+from lilliput.weights.pieces import PieceSpec, in_place, is_held
 from lilliput.weights.shards import find_shards
 
 
@@ -47,6 +47,24 @@ class Packed:
         return {piece.name: piece.kind for piece in self.pieces}
 
 
+@dataclass(frozen=True, slots=True)
+class TapeSource:
+    """Where a tape is read from: its pieces and the files (path, size) they lie in. `packed` is a packed tape's directory."""
+
+    pieces: tuple[PieceSpec, ...]
+    files: tuple[tuple[Path, int], ...]
+    packed: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path, _ in self.files]
+
+    @property
+    def kind(self) -> str:
+        """How it is stored, as far as speed goes: of a packed tape, too, all matrices may be bf16."""
+        return "k12" if any(piece.kind == "k12" for piece in self.pieces) else "bf16"
+
+
 def open_packed(directory: Path) -> Packed:
     """The whole packed tape in `directory`, whomever it belongs to.
 
@@ -71,16 +89,21 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     if problems:
         raise InputError(problems, f"this is the packed tape of another checkpoint; {_again(directory, place, given)}")
     packed = _opened(place, contents)
-    wanted = [spec.name for spec in layout.tape()]
-    if HEAD not in wanted:
-        wanted.append(HEAD)
-    of_matrix: dict[str, list[PieceSpec]] = {name: [] for name in wanted}
+    of_matrix: dict[str, list[PieceSpec]] = {name: [] for name in layout.matrices()}
     for piece in packed.pieces:
         of_matrix.get(piece.name, []).append(piece)
-    problems = [*_shape_differences(place, of_matrix, checkpoint)]
+    problems = [*_shape_differences(place, of_matrix, layout, checkpoint)]
     if problems:
         raise InputError(problems, _again(directory, place, given))
     return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
+
+
+def find_tape(directory: Path, checkpoint: Checkpoint, config_hash: str, layout: Layout, given: Path | None = None) -> TapeSource:
+    """The tape of the checkpoint as it will be read: packed where `find_packed` finds one, else the shards themselves."""
+    packed = find_packed(directory, checkpoint, config_hash, layout, given)
+    where: Packed | Checkpoint = packed or checkpoint
+    pieces = packed.pieces if packed else in_place(checkpoint.tensors, layout)
+    return TapeSource(tuple(pieces), tuple(zip(where.files, where.sizes, strict=True)), packed.directory if packed else None)
 
 
 def differences(place: Path, owner: Owner, directory: Path, checkpoint: Checkpoint, config_hash: str) -> list[Problem]:
@@ -121,14 +144,16 @@ def _shard_differences(manifest: Path, made_from: dict[str, int], here: dict[str
     return problems or [Problem(manifest, "shards", "those that are here", "others")]
 
 
-def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], checkpoint: Checkpoint) -> list[Problem]:
+def _shape_differences(place: Path, of_matrix: dict[str, list[PieceSpec]], layout: Layout, checkpoint: Checkpoint) -> list[Problem]:
     problems = []
-    for name, pieces in of_matrix.items():
-        rows, columns = checkpoint.tensors.get(name, checkpoint.tensors[EMBEDDING]).shape
+    for name, tensor in layout.matrices().items():
+        (rows, columns), pieces = checkpoint.tensors[tensor].shape, of_matrix[name]
         found = (sum(p.rows for p in pieces), pieces[0].columns) if pieces else None
         if found != (rows, columns):
             what = f"{found[0]} x {found[1]}" if found else "nothing of it"
             problems.append(Problem(place / MANIFEST, name, f"{rows} x {columns}", what))
+        elif is_held(name) and len(pieces) != 1:
+            problems.append(Problem(place / MANIFEST, name, "one piece, because it is held whole", str(len(pieces))))
     return problems
 
 

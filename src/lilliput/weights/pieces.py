@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lilliput.weights.catalogue import TensorRef
-from lilliput.weights.layout import EMBEDDING, HEAD, Layout
+from lilliput.weights.layout import Layout
 
 PIECE_BYTES = 4 << 20  # of bf16 rows
 ROW_MULTIPLE = 4  # kernels take rows four at a time
@@ -38,10 +38,9 @@ def cut(rows: int, columns: int, *, whole: bool, piece_bytes: int = PIECE_BYTES)
 
 def in_place(tensors: Mapping[str, TensorRef], layout: Layout, piece_bytes: int = PIECE_BYTES) -> list[PieceSpec]:
     """The tape as it lies in the shards: bf16 rows, in the order of use, the head last (tied: the embedding's rows)."""
-    names = [spec.name for spec in layout.tape() if spec.name != HEAD]
     specs = []
-    for name in [*names, HEAD]:
-        tensor = tensors[EMBEDDING if name == HEAD and HEAD not in tensors else name]
+    for name, of in layout.matrices().items():
+        tensor = tensors[of]
         rows, columns = tensor.shape
         for row, n in cut(rows, columns, whole=is_held(name), piece_bytes=piece_bytes):
             offset = tensor.offset + 2 * columns * row
