@@ -70,7 +70,7 @@ class TapeStats:
 
 @dataclass(slots=True)
 class _Flight:
-    """A piece that was asked for: its bytes land at `address` (region of `nbytes` there), the data `skip` bytes in."""
+    """A piece that was asked for: it lands in `data`, and reading it delivers `nbytes`, alignment included."""
 
     index: int
     ticket: int
