@@ -11,7 +11,7 @@ from lilliput.machine.demand import Demand, demand_of
 from lilliput.machine.free import settle
 from lilliput.machine.memory import Free
 from lilliput.machine.plan import Budget, Plan, make_plan
-from lilliput.machine.rates import known_rates, measure_rates
+from lilliput.machine.rates import known_rates
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import slot_bytes
@@ -36,11 +36,14 @@ class Prospect:
         """How the tape is stored."""
         return "k12" if any(piece.kind == "k12" for piece in self.pieces) else "bf16"
 
-    def rates(self, *, again: bool = False) -> Rates:
-        """Of this machine: what was measured lately, or measured now."""
-        paths = [path for path, _ in self.files]
-        known = None if again else known_rates(paths, self.kind)
-        return known or measure_rates(paths, self.kind)
+    @property
+    def paths(self) -> list[Path]:
+        """What is read for the tape."""
+        return [path for path, _ in self.files]
+
+    def rates(self) -> Rates | None:
+        """Of this machine, where they were measured lately."""
+        return known_rates(self.paths, self.kind)
 
     def demand(self, own: int) -> Demand:
         """`own`: memory of the process so far; the vectors that an engine would load come on top."""
