@@ -52,14 +52,14 @@ class Chosen:
         self._tokens = len(ids)
         self._admitted: dict[int, int] = {}  # those that will stay, with their slots
         self._landings: dict[int, Landing] = {}
-        self._kept: set[int] = set()  # those that were there already
+        self._kept: dict[int, _core.Expert] = {}  # those that were there already
         self._waiting: deque[int] = deque()  # those not yet asked for
 
     def start(self) -> None:
         """Decide which experts stay, and ask for the first."""
         experts, layer = self._experts, self._layer
         self._admitted = experts.admit(layer, self._order, self._uses, self._tokens)
-        self._kept = {e for e in self._order if experts.resident(layer, e) is not None}
+        self._kept = {e: weights for e in self._order if (weights := experts.resident(layer, e)) is not None}
         self._waiting = deque(e for e in self._order if e not in self._kept)
         experts.stats.hits += len(self._kept)
         self._ask()
@@ -130,9 +130,7 @@ class Chosen:
     def _weights(self, expert: int) -> _core.Expert:
         landing = self._landings.get(expert)
         if landing is None:
-            kept = self._experts.resident(self._layer, expert)
-            assert kept is not None
-            return kept
+            return self._kept[expert]
         self._experts.wait(self._layer, expert, landing)
         return landing.weights
 

@@ -202,10 +202,6 @@ class Tape:
 
         No more than a share of the ring: while the arithmetic holds all of it, nothing can be read.
         """
-        whole = self._whole.get(name)
-        if whole is not None:
-            self.stats.pieces += len(indices)
-            return whole, 0
         pieces: list[Piece] = []
         regions = held = 0
         for index in indices:
