@@ -86,14 +86,14 @@ class Chosen:
             if batch[0] == left[0]:
                 places = [self._choices[expert] for expert in batch]
                 chosen = [(self._rows[at], shares[at], self._weights(expert)) for expert, at in zip(batch, places, strict=True)]
-                experts.nan_scales += _core.experts(y, x, chosen, beta, linear_beta)
+                _core.experts(y, x, chosen, beta, linear_beta)
                 for _ in batch:
                     self._done(left.popleft())
             else:
                 (expert,) = batch
                 rows = self._rows[self._choices[expert]]
                 values = np.empty((len(rows), latent), np.float32)
-                experts.nan_scales += _core.expert(values, x, rows, self._weights(expert), beta, linear_beta)
+                _core.expert(values, x, rows, self._weights(expert), beta, linear_beta)
                 early[expert] = (values, rows, shares[self._choices[expert]])
                 experts.stats.early += 1
                 self._done(expert)
@@ -132,6 +132,7 @@ class Chosen:
         if landing is None:
             return self._kept[expert]
         self._experts.wait(self._layer, expert, landing)
+        self._experts.look_through(self._layer, expert, landing)
         return landing.weights
 
     def _done(self, expert: int) -> None:
