@@ -18,7 +18,7 @@ GB = 10**9
 @pytest.fixture(autouse=True)
 def assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No measuring: other tests do."""
-    monkeypatch.setattr(Prospect, "rates", lambda self, *, again=False: ASSUMED)
+    monkeypatch.setattr(Prospect, "rates", lambda self: ASSUMED)
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -102,16 +102,21 @@ def test_refusals(tiny_synth: Path, capsys: pytest.CaptureFixture[str], argument
     assert out == ""
 
 
-def test_measured_rates_are_used(tiny_synth: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--measure"], []])  # told to, and where nothing is known yet
+def test_measured_rates_are_used(
+    tiny_synth: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     asked = []
 
-    def rates(self: Prospect, *, again: bool = False) -> Rates:
-        asked.append((self.tape.kind, again))
+    def measure(files: list[Path], kind: str) -> Rates:
+        asked.append((sorted(file.suffix for file in files)[0], kind))
         return Rates(1e6, 1e9, 1e9, source="a slow disk")
 
-    monkeypatch.setattr(Prospect, "rates", rates)
+    if not arguments:
+        monkeypatch.setattr(Prospect, "rates", lambda self: None)
+    monkeypatch.setattr("lilliput.cli.plan.measure_rates", measure)
     given = ("--memory", "4GB", "--trunk-memory", "1MB")
-    report = plan(capsys, str(tiny_synth), *given, "--measure")
-    assert asked == [("bf16", True)]
+    report = plan(capsys, str(tiny_synth), *given, *arguments)
+    assert asked == [(".safetensors", "bf16")]
     assert report["rates"]["source"] == "a slow disk"
     assert report["seconds_per_token"] >= report["trunk_bytes_per_pass"] / 1e6

@@ -16,7 +16,9 @@ from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
+from lilliput.engine.source import Source
 from lilliput.errors import ContentError, InputError, LilliputError, NumericError, UsageError
+from lilliput.machine.plan import Budget
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 PROMPT = [21, 173, 248, 284]
@@ -198,15 +200,19 @@ def test_a_nan_is_an_error_that_names_the_layer(tmp_path: Path, name: str, chang
         list(engine.generate(PROMPT))
 
 
-def test_a_nan_scale_ends_the_run_with_content_error_after_the_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("expert_memory", [110_000, None])  # too little to keep any, and for all
+def test_a_nan_scale_ends_the_run_with_content_error_after_the_output(tmp_path: Path, expert_memory: int | None) -> None:
+    """A group is one, however many passes use it, from memory or read again."""
     expected, routing = json.loads((TINY_A / "expected.json").read_text()), np.load(TINY_A / "routing.npz")
     expert = int(routing["idx"][2, 0, 0])  # layer 3 sends the first token of the prompt there
-    directory = patched(tmp_path, f"model.layers.3.block_sparse_moe.experts.{expert}.w2.weight_scale", b"\xff")
-    with lilliput.open(directory) as engine:
-        tokens = engine.generate(expected["prompt_ids"], max_tokens=2)
-        assert [next(tokens).finish, next(tokens).finish] == [None, "length"]
-        with pytest.raises(ContentError, match="scale byte 255"):
-            next(tokens)
+    directory = patched(tmp_path, f"model.layers.3.block_sparse_moe.experts.{expert}.w2.weight_scale", b"\xff\xff")
+    with Engine(Source(directory), budget=Budget(10**9, experts=expert_memory)) as engine:
+        assert bool(engine.plan.expert_slots) == (expert_memory is None)
+        for _ in range(2):
+            tokens = engine.generate(expected["prompt_ids"], max_tokens=2)
+            assert [next(tokens).finish, next(tokens).finish] == [None, "length"]
+            with pytest.raises(ContentError, match=": 2 MXFP4 groups had the scale byte 255"):
+                next(tokens)
 
 
 def test_a_shard_truncated_or_replaced_during_the_run_ends_it(tmp_path: Path) -> None:

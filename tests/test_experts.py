@@ -35,12 +35,14 @@ def test_each_expert_is_read_once_however_many_tokens_chose_it() -> None:
     assert (experts.stats.reads, experts.stats.hits) == (6, 0)
 
 
-def test_a_hit_costs_no_read_and_counts_stay_true() -> None:
-    experts = experts_of(expert_slots=4)
+def test_a_hit_costs_no_read_and_counts_stay_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    experts, looked_through = experts_of(expert_slots=4), []
+    monkeypatch.setattr(experts, "look_through", lambda layer, expert, landing: looked_through.append((layer, expert)))
     apply(experts, 3, [[1, 2, 5, 9]])
     before = experts.stats.bytes_read
     apply(experts, 3, [[1, 2, 5, 9]])
     assert (experts.stats.reads, experts.stats.hits, experts.stats.bytes_read) == (4, 4, before)
+    assert sorted(looked_through) == [(3, 1), (3, 2), (3, 5), (3, 9)]
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfu", "layered", "forecast"])

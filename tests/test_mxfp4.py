@@ -59,7 +59,7 @@ def test_released_rows_against_float64(released: tuple[np.ndarray, np.ndarray]) 
 
     def run() -> Floats:
         y = np.empty((5, 64), F)
-        assert _core.mxfp4_matmul(y, x, packed, scales, 0) == 0
+        _core.mxfp4_matmul(y, x, packed, scales, 0)
         return y
 
     (got,) = everywhere(run)
@@ -67,7 +67,7 @@ def test_released_rows_against_float64(released: tuple[np.ndarray, np.ndarray]) 
 
 
 def test_all_nibbles_at_all_scales() -> None:
-    """16 values x 256 scales, 255 counted and taken as zero, 0 a subnormal power of two."""
+    """16 values x 256 scales, 255 taken as zero, 0 a subnormal power of two."""
     packed = np.tile(np.arange(16, dtype=np.uint8) << 4 | np.arange(16, dtype=np.uint8), (256, 1))
     scales = np.arange(256, dtype=np.uint8)[:, None]
     expected = plain.mxfp4(packed).astype(np.float64) * np.ldexp(1.0, np.arange(256) - 127)[:, None]
@@ -92,7 +92,7 @@ def test_the_order_of_rule_6(columns: int, rows: int, tokens: int) -> None:
     def run(shift: int) -> Floats:
         y = np.full((tokens, rows + 3), F(7))
         raw = [np.concatenate([np.zeros(shift, np.uint8), a.reshape(-1)])[shift:] for a in (packed, scales)]
-        assert _core.mxfp4_matmul(y, x, raw[0], raw[1], 1) == 0
+        _core.mxfp4_matmul(y, x, raw[0], raw[1], 1)
         assert (y[:, [0, -2, -1]] == 7).all()
         return y[:, 1:-2]
 
@@ -101,13 +101,13 @@ def test_the_order_of_rule_6(columns: int, rows: int, tokens: int) -> None:
         same_bits(got, expected)
 
 
-def test_nan_scales_are_counted_once_each() -> None:
+def test_nan_scales_count_as_zero() -> None:
     rng = np.random.default_rng(0)
     packed, scales = random_rows(rng, 6, 96)
     scales[1, 2] = scales[4, 0] = scales[5, 1] = 255
     x = rng.normal(size=(7, 96)).astype(F)
     y = np.empty((7, 6), F)
-    assert _core.mxfp4_matmul(y, x, packed, scales, 0) == 3
+    _core.mxfp4_matmul(y, x, packed, scales, 0)
     same_bits(y, plain.dot_mxfp4(packed, scales, x))
 
 
@@ -134,10 +134,12 @@ def test_an_expert(width: int, latent: int, linear_beta: float | None, chosen: l
     x, before = rng.normal(size=(tokens, latent)).astype(F), rng.normal(size=(tokens, latent)).astype(F)
     index, weight = np.array(chosen, np.int32), rng.uniform(0, 1, len(chosen)).astype(F)
     expected = expert_plain(before, x, index, weight, parts, 4.0, linear_beta)
+    expert = _core.Expert([p.reshape(-1) for p in parts], width, latent)
+    assert expert.nan_scales() == 0
 
     def run() -> Floats:
         y = before.copy()
-        assert _core.experts(y, x, [(index, weight, _core.Expert([p.reshape(-1) for p in parts], width, latent))], 4.0, linear_beta) == 0
+        _core.experts(y, x, [(index, weight, expert)], 4.0, linear_beta)
         return y
 
     (got,) = everywhere(run)
@@ -163,10 +165,10 @@ def test_several_experts_add_up_one_after_the_other(tokens: int) -> None:
 
     def run() -> tuple[Floats, Floats]:
         together, early = before.copy(), before.copy()
-        assert _core.experts(together, x, chosen, 4.0, 25.0) == 0
+        _core.experts(together, x, chosen, 4.0, 25.0)
         for index, weight, expert in chosen:
             values = np.empty((len(index), latent), F)
-            assert _core.expert(values, x, index, expert, 4.0, 25.0) == 0
+            _core.expert(values, x, index, expert, 4.0, 25.0)
             _core.accumulate(early, values, index, weight)
         return together, early
 
@@ -200,17 +202,29 @@ def test_an_expert_saturates_at_its_bound() -> None:
     np.testing.assert_array_equal(y, np.full((1, 32), F(100)))
 
 
-def test_an_expert_counts_the_nan_scales_of_all_its_matrices() -> None:
+@pytest.mark.parametrize(("width", "latent"), [(64, 32), (1568, 704)])
+def test_an_expert_counts_the_nan_scales_of_all_its_matrices(width: int, latent: int) -> None:
+    """In the first and the last of each, and 300 in a row, which a byte could not count; the threads share the larger one."""
+    parts = [p.reshape(-1) for p in parts_of(np.random.default_rng(3), width, latent)]
+    damaged = 0
+    for scales in parts[1::2]:
+        scales[[0, -1]] = scales[1:301] = 255
+        damaged += np.count_nonzero(scales == 255)
+    (got,) = everywhere(lambda: np.array([_core.Expert(parts, width, latent).nan_scales()], F))
+    assert got[0] == damaged
+
+
+def test_nan_scales_of_an_expert_count_as_zero() -> None:
     rng = np.random.default_rng(2)
     parts = parts_of(rng, 64, 32)
     parts[1][3, 0] = parts[3][5, 1] = parts[3][6, 0] = parts[5][0, 0] = 255
     x, y = rng.normal(size=(50, 32)).astype(F), np.zeros((50, 32), F)
     everyone, nobody = np.arange(50, dtype=np.int32), np.zeros(0, np.int32)
-    assert _core.experts(y, x, [(everyone, np.ones(50, F), _core.Expert(parts, 64, 32))], 4.0, 25.0) == 4
+    _core.experts(y, x, [(everyone, np.ones(50, F), _core.Expert(parts, 64, 32))], 4.0, 25.0)
     same_bits(y, expert_plain(np.zeros_like(y), x, everyone, np.ones(50, F), parts, 4.0, 25.0))
     before = y.copy()
-    assert _core.experts(y, x, [(nobody, np.ones(0, F), _core.Expert(parts, 64, 32))], 4.0, 25.0) == 0
-    assert _core.experts(y, x, [], 4.0, 25.0) == 0
+    _core.experts(y, x, [(nobody, np.ones(0, F), _core.Expert(parts, 64, 32))], 4.0, 25.0)
+    _core.experts(y, x, [], 4.0, 25.0)
     same_bits(y, before)
 
 

@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
+from lilliput.bench import rates as bench
 from lilliput.errors import LilliputError, UsageError
-from lilliput.machine import rates
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.free import own_memory
+from lilliput.machine.rates import known_rates
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "SECONDS", 0.0)
-    monkeypatch.setattr(rates, "LEAST", 2_000_000)
-    monkeypatch.setattr(rates, "CACHES", Path("/nowhere"))
-    monkeypatch.setattr(rates, "WIDTH", 96)
-    monkeypatch.setattr(rates, "LATENT", 64)
+    monkeypatch.setattr(bench, "SECONDS", 0.0)
+    monkeypatch.setattr(bench, "LEAST", 2_000_000)
+    monkeypatch.setattr(bench, "CACHES", Path("/nowhere"))
+    monkeypatch.setattr(bench, "WIDTH", 96)
+    monkeypatch.setattr(bench, "LATENT", 64)
 
 
 @pytest.fixture
@@ -40,14 +41,14 @@ def answer(monkeypatch: pytest.MonkeyPatch, gb_per_s: float | Exception) -> list
             raise gb_per_s
         return [{"shapes": [{"gb_per_s": {"median": gb_per_s}}]}]
 
-    monkeypatch.setattr(rates, "measure_disk", measure)
+    monkeypatch.setattr(bench, "measure_disk", measure)
     return asked
 
 
 def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answer(monkeypatch, 2.75)
-    assert rates.known_rates(files, "bf16") is None
-    found = rates.measure_rates(files, "bf16")
+    assert known_rates(files, "bf16") is None
+    found = bench.measure_rates(files, "bf16")
     assert found.disk_bytes_per_s == 2.75e9
     assert asked == [files[1].parent]
     assert found.trunk_bytes_per_s > 0
@@ -55,9 +56,9 @@ def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path]
     assert found.more_tokens >= 0
     assert "measured" in found.source
     assert "assumed" not in found.source
-    assert rates.known_rates(files, "bf16") == found
-    assert rates.known_rates(files, "k12") is None
-    assert rates.measure_rates(files, "k12") == rates.known_rates(files, "k12")
+    assert known_rates(files, "bf16") == found
+    assert known_rates(files, "k12") is None
+    assert bench.measure_rates(files, "k12") == known_rates(files, "k12")
 
 
 @pytest.mark.parametrize(
@@ -74,30 +75,30 @@ def test_a_disk_that_does_not_answer_is_assumed_and_said_to_be(
     files: list[Path], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     answer(monkeypatch, error)
-    found = rates.measure_rates(files)
+    found = bench.measure_rates(files)
     assert found.disk_bytes_per_s == ASSUMED.disk_bytes_per_s
     assert "disk assumed to deliver 2.5GB/s, because it could not be measured (" in found.source
-    assert rates.known_rates(files, "bf16") is None
+    assert known_rates(files, "bf16") is None
 
 
 def test_a_real_sparse_file_is_not_taken_for_a_disk(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2_000_000_000)
-    assert "the files are sparse" in rates.measure_rates([tmp_path / "model.safetensors"]).source
+    assert "the files are sparse" in bench.measure_rates([tmp_path / "model.safetensors"]).source
 
 
 def test_old_and_damaged_notes_are_not_believed(files: list[Path], monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     answer(monkeypatch, 1.0)
-    rates.measure_rates(files)
+    bench.measure_rates(files)
     (kept,) = cache.glob("rates-*.json")
     note = json.loads(kept.read_bytes())
     kept.write_text(json.dumps(note | {"when": note["when"] - 31 * 86400}))
-    assert rates.known_rates(files, "bf16") is None
+    assert known_rates(files, "bf16") is None
     for damaged in ("", "{", json.dumps({"when": 1}), json.dumps(note | {"rates": {"disk_bytes_per_s": "fast"}})):
         kept.write_text(damaged)
-        assert rates.known_rates(files, "bf16") is None
+        assert known_rates(files, "bf16") is None
     kept.write_text(json.dumps(note | {"rates": note["rates"] | {"disk_bytes_per_s": 0.0}}))
-    assert rates.known_rates(files, "bf16") is None
+    assert known_rates(files, "bf16") is None
 
 
 def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
@@ -106,13 +107,13 @@ def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
     answer(monkeypatch, 1.0)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "file" / "cache"))
-    assert rates.measure_rates(files).disk_bytes_per_s == 1e9
-    assert rates.known_rates(files, "bf16") is None
+    assert bench.measure_rates(files).disk_bytes_per_s == 1e9
+    assert known_rates(files, "bf16") is None
 
 
 def test_weights_are_measured_beyond_the_largest_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "CACHES", tmp_path)
-    monkeypatch.setattr(rates, "LEAST", 64_000_000)
+    monkeypatch.setattr(bench, "CACHES", tmp_path)
+    monkeypatch.setattr(bench, "LEAST", 64_000_000)
     for name, text, want in (
         ("index0", "48K", 64_000_000),
         ("index3", "65536K", 134_217_728),
@@ -121,12 +122,12 @@ def test_weights_are_measured_beyond_the_largest_cache(tmp_path: Path, monkeypat
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "size").write_text(text + "\n")
-        assert rates.beyond_caches() == want
+        assert bench.beyond_caches() == want
 
 
 def test_what_measuring_took_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("LEAST", 200_000_000), ("WIDTH", 3072), ("LATENT", 3584)):
-        monkeypatch.setattr(rates, name, value)
+        monkeypatch.setattr(bench, name, value)
     before = own_memory()
-    assert rates._experts() > 0
+    assert bench._experts() > 0
     assert own_memory() < before + 100_000_000

@@ -9,8 +9,8 @@
 namespace lilliput {
 namespace {
 
-// Accumulators of a tile, with one register left per head register and one for the broadcast: 24 of 32 zmm, 12 of 16 ymm
-// (an F is two of them), 24 of 32 q registers (an F is four).
+// Accumulators of a tile: 24 of 32 zmm, 12 of 16 ymm (an F is two of them), 24 of 32 q registers (an F is four). In what is left
+// there is room for a broadcast per row, whose registers are all alike, and for one head register of the column.
 #if defined(LILLIPUT_ISA_AVX512)
 constexpr int kTileRows = 4, kTileHeads = 6;
 #elif defined(LILLIPUT_ISA_AVX2)

@@ -188,7 +188,7 @@ Mxfp4Rows mxfp4(const In& packed, const char* name, const In& scales, const char
   return {flat<uint8_t>(packed, name, nibbles), flat<uint8_t>(scales, scale_name, nibbles / 16), rows, in};
 }
 
-size_t mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scales, size_t row0) {
+void mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scales, size_t row0) {
   const Tokens from = tokens_of(x);
   const size_t in = mxfp4_width(from.in);
   flat<uint8_t>(packed, "packed");
@@ -197,7 +197,7 @@ size_t mxfp4_matmul(const Out& y, const In& x, const In& packed, const In& scale
   const Mxfp4Rows w = mxfp4(packed, "packed", scales, "scales", packed.size() / (in / 2), in);
   const Target to = target(y, from, row0, w.rows);
   const nb::gil_scoped_release unlocked;
-  return matmul_mxfp4(to.y, to.ld, from.x, from.count, w);
+  matmul_mxfp4(to.y, to.ld, from.x, from.count, w);
 }
 
 const int32_t* token_rows(const In& index, size_t tokens) {
@@ -258,9 +258,13 @@ struct ExpertParts {
     const float linear = linear_beta.value_or(0.0f);
     return {w1, w2, w3, beta, linear, linear_beta.has_value() && !std::isnan(linear)};
   }
+  size_t nan_scales() const {
+    const nb::gil_scoped_release unlocked;
+    return lilliput::nan_scales(w1) + lilliput::nan_scales(w2) + lilliput::nan_scales(w3);
+  }
 };
 
-size_t expert(const Out& y, const In& x, const In& index, const ExpertParts& parts, float beta, std::optional<float> linear_beta) {
+void expert(const Out& y, const In& x, const In& index, const ExpertParts& parts, float beta, std::optional<float> linear_beta) {
   const size_t latent = parts.w1.in;
   const float* from = array<float>(x, "x", {kAny, size_t(latent)});
   const int32_t* rows = token_rows(index, x.shape(0));
@@ -268,12 +272,12 @@ size_t expert(const Out& y, const In& x, const In& index, const ExpertParts& par
   float* to = array<float>(y, "y", {size_t(count), size_t(latent)});
   const Expert e = parts.with(beta, linear_beta);
   const nb::gil_scoped_release unlocked;
-  return apply_expert(to, from, rows, count, e);
+  apply_expert(to, from, rows, count, e);
 }
 
 using ChosenExpert = std::tuple<In, In, const ExpertParts*>;
 
-size_t experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chosen, float beta, std::optional<float> linear_beta) {
+void experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chosen, float beta, std::optional<float> linear_beta) {
   const float* from = array<float>(x, "x", {kAny, kAny});
   const size_t tokens = x.shape(0), latent = x.shape(1);
   float* to = array<float>(y, "y", {size_t(tokens), size_t(latent)});
@@ -290,7 +294,7 @@ size_t experts(const Out& y, const In& x, const std::vector<ChosenExpert>& chose
     all.push_back({rows, array<float>(weight, "weight", {size_t(count)}), count, parts->with(beta, linear_beta)});
   }
   const nb::gil_scoped_release unlocked;
-  return apply_experts(to, from, all.data(), all.size());
+  apply_experts(to, from, all.data(), all.size());
 }
 
 const uint8_t* table_of(const In& table) { return flat<uint8_t>(table, "table", 16); }
@@ -424,16 +428,16 @@ void bind_dot(nb::module_& m) {
   m.def("absorb_value", &absorb_value_py, nb::arg("o"), nb::arg("o_lat"), nb::arg("w"), nb::arg("kind"), nb::arg("n"), nb::arg("v"),
         "o_lat [T, H, c] to o [T, H, v] through the value rows of kv_b.");
   m.def("mxfp4_matmul", &mxfp4_matmul, nb::arg("y"), nb::arg("x"), nb::arg("packed"), nb::arg("scales"), nb::arg("row0") = 0,
-        "y[:, row0:row0+rows] = x w^T with MXFP4 weights; returns how many NaN scales (255, taken as 0) they hold.");
+        "y[:, row0:row0+rows] = x w^T with MXFP4 weights; NaN scales (255) are taken as 0.");
   nb::class_<ExpertParts>(m, "Expert", "The six tensors of one expert: w1, w2, w3, each packed and scale. Keeps the arrays alive.")
       .def(nb::init<std::vector<In>, size_t, size_t>(), nb::arg("parts"), nb::arg("width"), nb::arg("latent"))
       .def(nb::init<const In&, const std::vector<size_t>&, size_t, size_t>(), nb::arg("data"), nb::arg("places"), nb::arg("width"),
-           nb::arg("latent"), "The same, each from its place in one array on.");
+           nb::arg("latent"), "The same, each from its place in one array on.")
+      .def("nan_scales", &ExpertParts::nan_scales, "How many of its scales are NaN (255), which count as 0.");
   m.def("expert", &expert, nb::arg("y"), nb::arg("x"), nb::arg("index"), nb::arg("expert"), nb::arg("beta"), nb::arg("linear_beta").none(),
-        "y[j] = expert(x[index[j]]), for `accumulate` to add later; returns how many NaN scales the expert holds.");
+        "y[j] = expert(x[index[j]]), for `accumulate` to add later.");
   m.def("experts", &experts, nb::arg("y"), nb::arg("x"), nb::arg("chosen"), nb::arg("beta"), nb::arg("linear_beta").none(),
-        "y[index[j]] += weight[j] * expert(x[index[j]]), fused, for one (index, weight, expert) after the other; returns how many NaN\n"
-        "scales they hold.");
+        "y[index[j]] += weight[j] * expert(x[index[j]]), fused, for one (index, weight, expert) after the other.");
   m.def("accumulate", &accumulate_values, nb::arg("y"), nb::arg("values"), nb::arg("index"), nb::arg("weight"),
         "y[index[j]] += weight[j] * values[j], fused: the last step of `experts`.");
 }

@@ -1,5 +1,5 @@
-// What reading needs from the operating system: files past the page cache, memory on huge pages, clocks. The one place that differs
-// between Linux and macOS.
+// What the core needs from the operating system: files past the page cache, memory on huge pages, clocks, threads that take no signals.
+// The one place that differs between Linux and macOS.
 #pragma once
 
 #include <signal.h>
@@ -55,7 +55,8 @@ double thread_cpu_seconds();
 void name_this_thread(const char* name);  // at most 15 characters
 long this_process();
 
-// Threads started during its life take no signals: Ctrl-C interrupts the thread that waits for it, never a reader.
+// Threads started during its life take no signals: Ctrl-C interrupts the thread that waits for it, never a reader or a worker, who would
+// leave that thread asleep.
 class SignalsBlocked {
  public:
   SignalsBlocked();

@@ -158,19 +158,24 @@ bool k12_matches(const K12& piece, const uint8_t* w) {
   return same;
 }
 
-namespace {
-
-// Scales of 255 (NaN), which the kernels take as zero. Short runs, so that the counts stay in bytes and sixteen go at a time.
 size_t nan_scales(const Mxfp4Rows& w) {
-  const size_t n = w.rows * (w.in / 32);
-  size_t total = 0;
-  for (size_t i = 0; i < n; i += 255) {
-    uint8_t found = 0;
-    for (size_t j = i; j < std::min(n, i + 255); j++) found = uint8_t(found + (w.scales[j] == 255));
-    total += found;
-  }
+  const Timed timed(Kind::experts);
+  const size_t groups = w.in / 32;
+  std::atomic<size_t> total{0};
+  parallel_for(w.rows, groups, [&](size_t begin, size_t end) {
+    size_t mine = 0;
+    // Short runs, so that the counts stay in bytes and sixteen go at a time.
+    for (size_t i = begin * groups; i < end * groups; i += 255) {
+      uint8_t found = 0;
+      for (size_t j = i; j < std::min(end * groups, i + 255); j++) found = uint8_t(found + (w.scales[j] == 255));
+      mine += found;
+    }
+    total += mine;
+  });
   return total;
 }
+
+namespace {
 
 Mxfp4Rows part(const Mxfp4Rows& w, size_t begin, size_t end) {
   return {w.packed + begin * (w.in / 2), w.scales + begin * (w.in / 32), end - begin, w.in};
@@ -182,19 +187,14 @@ void run(float* y, size_t ld, const float* xq, size_t tokens, const Mxfp4Rows& w
 
 }  // namespace
 
-size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
+void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w) {
   const Timed timed(Kind::experts);
-  std::atomic<size_t> bad{0};
   by_lots(tokens, kMostTokens, [&](size_t t, size_t n) {
     float* xq = permuted.get<float>(n * whole_blocks(w.in));
     permute(xq, n, w.in, kernels().dot.quad_order, [&](size_t i) { return x + (t + i) * w.in; });
-    parallel_for((w.rows + 3) / 4, 4 * w.in * n, least_quads(n), [&](size_t begin, size_t end) {
-      const Mxfp4Rows mine = part(w, 4 * begin, std::min(4 * end, w.rows));
-      if (t == 0) bad += nan_scales(mine);
-      run(y + t * ld + 4 * begin, ld, xq, n, mine);
-    });
+    parallel_for((w.rows + 3) / 4, 4 * w.in * n, least_quads(n),
+                 [&](size_t begin, size_t end) { run(y + t * ld + 4 * begin, ld, xq, n, part(w, 4 * begin, std::min(4 * end, w.rows))); });
   });
-  return bad;
 }
 
 namespace {
@@ -220,7 +220,7 @@ void over_rows(const std::vector<Share>& lot, size_t rows, size_t columns, size_
 }
 
 // values [tokens of the lot, latent]: what each expert makes of its tokens.
-size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
+void apply_lot(float* values, const float* x, std::vector<Share>& lot) {
   const Kernels& k = kernels();
   const Expert& any = lot.front().of->expert;
   const size_t latent = any.w1.in, width = any.w1.rows, tokens = lot.back().at + lot.back().count;
@@ -236,14 +236,11 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
       permute(xq + s.at * whole_blocks(latent), s.count, latent, k.dot.quad_order, [&](size_t i) { return x + size_t(index[i]) * latent; });
     if (s.count == 1) last = &s;
   }
-  std::atomic<size_t> bad{0};
   over_rows(lot, width, 2 * latent, each, [&](const Share& s, size_t begin, size_t end) {
     const Expert& e = s.of->expert;
-    const Mxfp4Rows w1 = part(e.w1, begin, end), w3 = part(e.w3, begin, end);
-    if (s.first == 0) bad += nan_scales(w1) + nan_scales(w3);
     float *g = gate + s.at * width + begin, *u = up + s.at * width + begin;
-    run(g, width, s.xq, s.count, w1);
-    run(u, width, s.xq, s.count, w3);
+    run(g, width, s.xq, s.count, part(e.w1, begin, end));
+    run(u, width, s.xq, s.count, part(e.w3, begin, end));
     for (size_t i = 0; i < s.count; i++, g += width, u += width) k.math.situ(g, g, u, end - begin, e.beta, e.linear_beta, e.bounded);
   });
   for (Share& s : lot) s.xq = xq + s.at * whole_blocks(width);
@@ -253,24 +250,21 @@ size_t apply_lot(float* values, const float* x, std::vector<Share>& lot) {
         k.dot.quad_order(xq + s.at * whole_blocks(width) + (i - s.at) * 128, s.count * 128, gate + i * width, width);
   });
   over_rows(lot, latent, width, each, [&](const Share& s, size_t begin, size_t end) {
-    const Mxfp4Rows w2 = part(s.of->expert.w2, begin, end);
-    if (s.first == 0) bad += nan_scales(w2);
-    run(values + s.at * latent + begin, latent, s.xq, s.count, w2);
+    run(values + s.at * latent + begin, latent, s.xq, s.count, part(s.of->expert.w2, begin, end));
   });
-  return bad;
 }
 
 }  // namespace
 
-size_t apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts) {
+void apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts) {
   const Timed timed(Kind::experts);
-  size_t bad = 0, tokens = 0;
+  size_t tokens = 0;
   std::vector<Share> lot;
   const auto apply = [&] {
     if (lot.empty()) return;
     const size_t latent = chosen->expert.w1.in;
     float* values = results.get<float>(tokens * latent);
-    bad += apply_lot(values, x, lot);
+    apply_lot(values, x, lot);
     parallel_for(latent, tokens, 16, [&](size_t begin, size_t end) {
       for (const Share& s : lot)
         for (size_t i = 0; i < s.count; i++)
@@ -287,18 +281,15 @@ size_t apply_experts(float* y, const float* x, const Chosen* chosen, size_t expe
       tokens += n;
     });
   apply();
-  return bad;
 }
 
-size_t apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e) {
+void apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e) {
   const Timed timed(Kind::experts);
   const Chosen all{index, nullptr, count, e};
-  size_t bad = 0;
   by_lots(count, kMostTokens, [&](size_t first, size_t n) {
     std::vector<Share> lot{{&all, first, n, 0, nullptr}};
-    bad += apply_lot(y + first * e.w1.in, x, lot);
+    apply_lot(y + first * e.w1.in, x, lot);
   });
-  return bad;
 }
 
 void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent) {

@@ -40,8 +40,10 @@ struct Mxfp4Rows {
   size_t rows, in;
 };
 
-// Both return how many scales of 255 (NaN, which the kernels take as zero) the weights hold.
-size_t matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
+// How many scales are 255 (NaN), which the products below take as zero.
+size_t nan_scales(const Mxfp4Rows& w);
+
+void matmul_mxfp4(float* y, size_t ld, const float* x, size_t tokens, const Mxfp4Rows& w);
 
 // w1, w3 [width, latent], w2 [latent, width].
 struct Expert {
@@ -59,10 +61,10 @@ struct Chosen {
 };
 
 // For one expert after the other: y[index[j]] = fma(weight[j], w2 situ(w1 x, w3 x), y[index[j]]) (rule 11); all of the same widths.
-size_t apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts);
+void apply_experts(float* y, const float* x, const Chosen* chosen, size_t experts);
 
 // y[j] = the expert's output for token index[j], y [count, latent], for `accumulate` to add when its turn has come.
-size_t apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e);
+void apply_expert(float* y, const float* x, const int32_t* index, size_t count, const Expert& e);
 
 // y[index[j]] = fma(weight[j], values[j], y[index[j]]), the last step of apply_experts.
 void accumulate(float* y, const float* values, const int32_t* index, const float* weight, size_t count, size_t latent);

@@ -1,4 +1,4 @@
-// Everything that differs between processors and operating systems.
+// Everything that differs between processors.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,6 @@
 #include "pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "io.h"
 #include "platform.h"
 #include "profile.h"
 
@@ -148,19 +148,10 @@ class Pool {
     for (auto& worker : workers_) worker.join();
     workers_.clear();
     stopping_.store(false, std::memory_order_release);
-    // Signals are the business of the thread that started the program: a worker that caught one would leave that thread asleep.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-      const uint32_t seen = round_.load(std::memory_order_relaxed);
-      workers_.reserve(threads - 1);
-      for (size_t i = 1; i < threads; i++) workers_.emplace_back([this, seen] { work(seen); });
-    } catch (...) {
-      pthread_sigmask(SIG_SETMASK, &before, nullptr);
-      throw;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const SignalsBlocked quiet;
+    const uint32_t seen = round_.load(std::memory_order_relaxed);
+    workers_.reserve(threads - 1);
+    for (size_t i = 1; i < threads; i++) workers_.emplace_back([this, seen] { work(seen); });
   }
 
   std::mutex turn_, failing_;

@@ -10,9 +10,10 @@ namespace lilliput {
 // Below this much work (multiply-adds or floats touched, roughly) waking the pool costs more than it gains.
 constexpr size_t kWorthSplitting = 65536;
 
-// `least_work` replaces kWorthSplitting: tests pass 0, so that small shapes are split as well. Throws std::invalid_argument for n = 0.
-// Throws std::invalid_argument for a number outside 1 .. kMostThreads: more is a slip of the hand, and could not be started.
-constexpr size_t kMostThreads = 1024;
+constexpr size_t kMostThreads = 1024;  // more is a slip of the hand, and could not be started
+
+// `least_work` replaces kWorthSplitting: tests pass 0, so that small shapes are split as well. Throws std::invalid_argument for a number
+// outside 1 .. kMostThreads.
 void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
 size_t least_work();

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from lilliput.bench.facts import about_machine, k3
 from lilliput.bench.kernels.measure import KERNELS, measure_kernels
+from lilliput.bench.rates import beyond_caches
 from lilliput.cli import options
 from lilliput.cli.bench_tables import console, met, show_busy, table
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.machine.memory import format_size, parse_size
-from lilliput.machine.rates import beyond_caches
 from lilliput.machine.threads import default_threads
 
 RATIOS = ("read", "copy", "peak", "one token", "doubles", "numpy", "torch")

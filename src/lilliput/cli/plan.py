@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lilliput.bench.rates import measure_rates
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
 from lilliput.engine.engine import DEFAULT_CONTEXT, choose_machine, use_machine
@@ -64,7 +65,7 @@ def plan(
         f"{prospect.source.directory}: {prospect.source.config.num_layers} layers; {machine[1]}, {machine[0]} threads; "
         f"free here: {format_size(free.nbytes)} ({free.name}), and {format_size(own)} that this process has"
     )
-    rates = prospect.rates(again=measure)
+    rates = (None if measure else prospect.rates()) or measure_rates(prospect.tape.paths, prospect.tape.kind)
     made = plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
     report = as_dict(made, prospect)
     try:

@@ -11,7 +11,7 @@ from lilliput.machine.demand import Demand, demand_of
 from lilliput.machine.free import settle
 from lilliput.machine.memory import Free
 from lilliput.machine.plan import Budget, Plan, make_plan
-from lilliput.machine.rates import known_rates, measure_rates
+from lilliput.machine.rates import known_rates
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import slot_bytes
 from lilliput.weights.packed import find_tape
@@ -25,11 +25,9 @@ class Prospect:
         self.tape = find_tape(source.directory, source.checkpoint, source.config_hash, source.layout, trunk)
         self.trunk = self.tape.packed
 
-    def rates(self, *, again: bool = False) -> Rates:
-        """Of this machine: what was measured lately, or measured now."""
-        tape = self.tape
-        known = None if again else known_rates(tape.paths, tape.kind)
-        return known or measure_rates(tape.paths, tape.kind)
+    def rates(self) -> Rates | None:
+        """Of this machine, where they were measured lately."""
+        return known_rates(self.tape.paths, self.tape.kind)
 
     def demand(self, own: int) -> Demand:
         """`own`: memory of the process so far; the vectors that an engine would load come on top."""

@@ -52,14 +52,14 @@ class Chosen:
         self._tokens = len(ids)
         self._admitted: dict[int, int] = {}  # those that will stay, with their slots
         self._landings: dict[int, Landing] = {}
-        self._kept: set[int] = set()  # those that were there already
+        self._kept: dict[int, _core.Expert] = {}  # those that were there already
         self._waiting: deque[int] = deque()  # those not yet asked for
 
     def start(self) -> None:
         """Decide which experts stay, and ask for the first."""
         experts, layer = self._experts, self._layer
         self._admitted = experts.admit(layer, self._order, self._uses, self._tokens)
-        self._kept = {e for e in self._order if experts.resident(layer, e) is not None}
+        self._kept = {e: weights for e in self._order if (weights := experts.resident(layer, e)) is not None}
         self._waiting = deque(e for e in self._order if e not in self._kept)
         experts.stats.hits += len(self._kept)
         self._ask()
@@ -86,14 +86,14 @@ class Chosen:
             if batch[0] == left[0]:
                 places = [self._choices[expert] for expert in batch]
                 chosen = [(self._rows[at], shares[at], self._weights(expert)) for expert, at in zip(batch, places, strict=True)]
-                experts.nan_scales += _core.experts(y, x, chosen, beta, linear_beta)
+                _core.experts(y, x, chosen, beta, linear_beta)
                 for _ in batch:
                     self._done(left.popleft())
             else:
                 (expert,) = batch
                 rows = self._rows[self._choices[expert]]
                 values = np.empty((len(rows), latent), np.float32)
-                experts.nan_scales += _core.expert(values, x, rows, self._weights(expert), beta, linear_beta)
+                _core.expert(values, x, rows, self._weights(expert), beta, linear_beta)
                 early[expert] = (values, rows, shares[self._choices[expert]])
                 experts.stats.early += 1
                 self._done(expert)
@@ -130,10 +130,9 @@ class Chosen:
     def _weights(self, expert: int) -> _core.Expert:
         landing = self._landings.get(expert)
         if landing is None:
-            kept = self._experts.resident(self._layer, expert)
-            assert kept is not None
-            return kept
+            return self._kept[expert]
         self._experts.wait(self._layer, expert, landing)
+        self._experts.look_through(self._layer, expert, landing)
         return landing.weights
 
     def _done(self, expert: int) -> None:

@@ -41,10 +41,7 @@ class ExpertStats:
 
 
 class Experts:
-    """`slots` experts are kept by `policy`; `window` more can be in flight without being kept. Memory is taken at once.
-
-    `nan_scales` counts MXFP4 groups whose scale byte is 255 in the experts used so far.
-    """
+    """`slots` experts are kept by `policy`; `window` more can be in flight without being kept. Memory is taken at once."""
 
     def __init__(
         self,
@@ -57,7 +54,8 @@ class Experts:
         window: int,
         policy: str = DEFAULT,
     ) -> None:
-        self.spec, self.stats, self.nan_scales = spec, ExpertStats(), 0
+        self.spec, self.stats = spec, ExpertStats()
+        self._nan_scales: dict[tuple[int, int], int] = {}  # of the experts that have any
         self._disk, self._table = disk, table
         self._files = [disk.add(path, size) for path, size in files]
         self._rows = {layer: row for row, layer in enumerate(spec.layers)}
@@ -101,6 +99,11 @@ class Experts:
     def slot_bytes(self) -> int:
         """Memory of one expert."""
         return self._slot_bytes
+
+    @property
+    def nan_scales(self) -> int:
+        """MXFP4 groups whose scale byte is 255 in the experts used so far; each is one, however often it was used or read."""
+        return sum(self._nan_scales.values())
 
     @property
     def kept(self) -> int:
@@ -183,6 +186,12 @@ class Experts:
                 landing.tickets.pop(0)
                 raise
             landing.tickets.pop(0)
+
+    def look_through(self, layer: int, expert: int, landing: Landing) -> None:
+        """Once for each that landed, before its first use: what stays in memory stays as it is."""
+        bad = landing.weights.nan_scales()
+        if bad:
+            self._nan_scales[layer, expert] = bad
 
 
 def slot_bytes(spec: ExpertSpec) -> int:

@@ -70,7 +70,7 @@ class TapeStats:
 
 @dataclass(slots=True)
 class _Flight:
-    """A piece that was asked for: its bytes land at `address` (region of `nbytes` there), the data `skip` bytes in."""
+    """A piece that was asked for: it lands in `data`, and reading it delivers `nbytes`, alignment included."""
 
     index: int
     ticket: int
@@ -202,10 +202,6 @@ class Tape:
 
         No more than a share of the ring: while the arithmetic holds all of it, nothing can be read.
         """
-        whole = self._whole.get(name)
-        if whole is not None:
-            self.stats.pieces += len(indices)
-            return whole, 0
         pieces: list[Piece] = []
         regions = held = 0
         for index in indices:
