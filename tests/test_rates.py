@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+import lilliput
+from lilliput import _core
 from lilliput.bench import rates as bench
+from lilliput.engine import engine
 from lilliput.errors import LilliputError, UsageError
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.free import own_memory
@@ -61,6 +64,18 @@ def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path]
     assert bench.measure_rates(files, "k12") == known_rates(files, "k12")
 
 
+def test_an_engine_asks_for_the_way_it_will_compute_not_for_the_one_in_use(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 2.75)
+    found = bench.measure_rates(files)
+    threads, isa = _core.threads(), _core.isa()
+    assert known_rates(files, "bf16", (threads, isa)) == found
+    assert known_rates(files, "bf16", (threads + 1, isa)) is None
+    asked = []
+    monkeypatch.setattr(engine, "known_rates", lambda files, kind, machine: asked.append(machine))
+    lilliput.open(Path(__file__).parent / "oracle" / "tiny-a", threads=threads + 1, isa="scalar").close()
+    assert asked == [(threads + 1, "scalar")]
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -107,6 +122,9 @@ def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
     answer(monkeypatch, 1.0)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "file" / "cache"))
+    assert bench.measure_rates(files).disk_bytes_per_s == 1e9
+    assert known_rates(files, "bf16") is None
+    monkeypatch.setenv("LILLIPUT_CACHE", "~nobody-of-that-name/cache")  # no place at all
     assert bench.measure_rates(files).disk_bytes_per_s == 1e9
     assert known_rates(files, "bf16") is None
 

@@ -88,7 +88,7 @@ class Engine:
             demand = demand_of(source.config, tape.pieces, slot=slot, base_bytes=own, threads=machine[0], reads=reads, reserve=reserve)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
-            rates = known_rates(tape.paths, tape.kind) or ASSUMED
+            rates = known_rates(tape.paths, tape.kind, machine) or ASSUMED
             self.plan = make_plan(demand, given, context=context, prompt=prompt, all_logits=all_logits, rates=rates)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:

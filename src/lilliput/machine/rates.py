@@ -8,6 +8,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,10 +29,10 @@ class _Kept(msgspec.Struct):
     rates: Rates
 
 
-def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
-    """What was measured lately for these files' device and the way we compute now; None where nothing was."""
+def known_rates(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Rates | None:
+    """What was measured lately for these files' device and `machine` (threads, instruction set; else those in use); None where nothing was."""
     try:
-        kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
+        kept = msgspec.json.decode(_place(files, kind, machine).read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
         return None
     r = kept.rates
@@ -40,17 +41,19 @@ def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
 
 
 def keep_rates(files: Sequence[Path], kind: str, rates: Rates) -> None:
-    """For the next time; where the cache cannot be written the next time measures again."""
-    keep(_place(files, kind), [msgspec.json.encode({"when": time.time(), "rates": asdict(rates)})])
+    """For the next time; where the cache cannot be written, or there is no place for one, the next time measures again."""
+    with suppress(UsageError):
+        keep(_place(files, kind), [msgspec.json.encode({"when": time.time(), "rates": asdict(rates)})])
 
 
 def largest_file(files: Sequence[Path]) -> Path:
     return max(files, key=lambda file: file.stat().st_size)
 
 
-def _place(files: Sequence[Path], kind: str) -> Path:
+def _place(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Path:
     """One file per machine, processor, way of computing and device."""
-    what = [KERNELS, platform.node(), _processor(), _core.isa(), _core.threads(), kind, largest_file(files).stat().st_dev]
+    threads, isa = machine or (_core.threads(), _core.isa())
+    what = [KERNELS, platform.node(), _processor(), isa, threads, kind, largest_file(files).stat().st_dev]
     return cache_directory() / f"rates-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
 
 
