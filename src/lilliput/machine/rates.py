@@ -30,7 +30,7 @@ class _Kept(msgspec.Struct):
 
 
 def known_rates(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Rates | None:
-    """What was measured lately for these files' device and `machine` (threads, instruction set; else those in use); None where nothing was."""
+    """What was measured lately for the device of the files and `machine` (threads, instruction set; else those in use), or None."""
     try:
         kept = msgspec.json.decode(_place(files, kind, machine).read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
