@@ -12,10 +12,9 @@ from rich.table import Table
 from lilliput import _core
 from lilliput.bench.ladder import Ladder, climb
 from lilliput.bench.ladder_report import COLUMNS, as_csv, as_json, as_markdown, cells, draw
-from lilliput.cli import options
+from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
-from lilliput.cli.picture import pyplot as load_pyplot
 from lilliput.engine.models import find_model
 from lilliput.engine.source import check_whole
 from lilliput.machine.output import replacing
@@ -59,7 +58,7 @@ def ladder(
     sizes = options.sizes(rungs, "--rungs")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)
-    pyplot = load_pyplot() if plot_file else None
+    pyplot = picture.pyplot(plot_file) if plot_file else None
     directory = find_model(model).resolve()
     terminal = Terminal(quiet=quiet)
     given = [*(["--trunk", str(trunk)] if trunk else []), *(["--threads", str(threads)] if threads is not None else [])]
@@ -76,7 +75,7 @@ def ladder(
             with replacing(Path(file)) as out:
                 out.write(text.encode())
     if plot_file is not None:
-        draw(pyplot, found, Path(plot_file))
+        picture.save(pyplot, draw(pyplot, found), plot_file)
     if json_file != "-":
         _show(found)
     if found.interrupt is not None:

@@ -9,9 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lilliput.cli import options
+from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
-from lilliput.cli.picture import pyplot as load_pyplot
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.simulate import EXPERT_BYTES, Simulation
 from lilliput.simulate import simulate as run_simulation
@@ -50,7 +49,7 @@ def simulate(
     options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
     asked = options.sizes(sizes, "--sizes")
     given = parse_size(expert_size, "--expert-size") if expert_size is not None else None
-    pyplot = load_pyplot() if plot_file else None
+    pyplot = picture.pyplot(plot_file) if plot_file else None
     recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
@@ -71,7 +70,7 @@ def simulate(
     if json_file != "-":
         _show(simulation)
     if plot_file:
-        _draw(pyplot, simulation, Path(plot_file))
+        picture.save(pyplot, _draw(pyplot, simulation), plot_file)
         terminal.note(f"{plot_file}: written")
 
 
@@ -92,7 +91,8 @@ def _show(simulation: Simulation) -> None:
     console.print(f"hits in percent; the default policy is {DEFAULT}")
 
 
-def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:
+def _draw(pyplot: Any, simulation: Simulation) -> Any:
+    """The figure. `pyplot` comes from matplotlib."""
     gigabyte = 1e9
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     rows = sorted(simulation.rows, key=lambda row: row.size)
@@ -107,5 +107,4 @@ def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:
     axes.set(xlabel="memory for experts (GB)", ylabel="hits (%)", ylim=(0, None), xlim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    return figure
