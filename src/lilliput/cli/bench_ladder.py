@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput import _core
 from lilliput.bench.ladder import Ladder, climb
@@ -15,12 +13,12 @@ from lilliput.bench.ladder_report import COLUMNS, as_csv, as_json, as_markdown, 
 from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
+from lilliput.cli.tables import console, table
 from lilliput.engine.models import find_model
 from lilliput.engine.source import check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
-WIDTH = 120  # of the table in a file or a pipe
 
 
 @click.command("ladder")
@@ -91,18 +89,14 @@ def _minutes(seconds: float) -> str:
 
 
 def _show(found: Ladder) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = WIDTH
-    table = Table(*COLUMNS, box=None, header_style="bold")
-    for column in table.columns:
-        column.justify = "right"
+    out = console()
+    shown = table(*COLUMNS, left=())
     for rung in found.rungs:
-        table.add_row(*cells(rung))
-    console.print(table)
+        shown.add_row(*cells(rung))
+    out.print(shown)
     for rung in found.rungs:
         if rung.reason:
-            console.print(f"{cells(rung)[0]}: {rung.reason}", markup=False)
+            out.print(f"{cells(rung)[0]}: {rung.reason}")
     same = next((rung.ids[0] for rung in found.rungs if rung.ids), None)
     if same is not None and len({tuple(ids) for rung in found.rungs for ids in rung.ids}) == 1:
-        console.print(f"ids identical in all runs: {','.join(map(str, same))}")
+        out.print(f"ids identical in all runs: {','.join(map(str, same))}")

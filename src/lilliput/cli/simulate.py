@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.tables import console, table
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.simulate import EXPERT_BYTES, Simulation
 from lilliput.simulate import simulate as run_simulation
@@ -75,20 +74,18 @@ def simulate(
 
 
 def _show(simulation: Simulation) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    out = console()
+    out.print(
         f"{simulation.passes:,} passes, {simulation.tokens:,} tokens, {simulation.requests:,} requests for {simulation.distinct:,} experts"
         f" of {format_size(simulation.expert_bytes)}; first uses {100 * simulation.rate(simulation.distinct):.1f} %"
     )
     names = list(simulation.rows[0].hits)
-    table = Table("memory", "experts", *names, "belady", box=None, header_style="bold")
-    for column in table.columns:
-        column.justify = "right"
+    shown = table("memory", "experts", *names, "belady", left=())
     for row in simulation.rows:
         rates = [f"{100 * simulation.rate(hits):.1f}" for hits in [*row.hits.values(), row.belady]]
-        table.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
-    console.print(table)
-    console.print(f"hits in percent; the default policy is {DEFAULT}")
+        shown.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
+    out.print(shown)
+    out.print(f"hits in percent; the default policy is {DEFAULT}")
 
 
 def _draw(pyplot: Any, simulation: Simulation) -> Any:
