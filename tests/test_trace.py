@@ -203,9 +203,9 @@ def test_a_file_of_the_wrong_length(tmp_path: Path, raw: bytes) -> None:
         read_trace(tmp_path / "t")
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_no_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="needed a trace file that can be read"):
+@pytest.mark.parametrize(("name", "found"), [("absent", "nothing"), (".", "one that cannot be read: Is a directory")])
+def test_no_file(tmp_path: Path, name: str, found: str) -> None:
+    with pytest.raises(InputError, match=rf"needed a trace file \(.*--trace-experts FILE. writes one\), found {found}$"):
         read_trace(tmp_path / name)
 
 

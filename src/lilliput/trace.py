@@ -179,7 +179,8 @@ def read_trace(path: Path, top_k: int | None = None) -> Trace:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise InputError([Problem(path, "", "a trace file that can be read", error.strerror or str(error))]) from error
+        found = "nothing" if isinstance(error, FileNotFoundError) else f"one that cannot be read: {error.strerror or error}"
+        raise InputError([Problem(path, "", "a trace file (`lilliput generate ... --trace-experts FILE` writes one)", found)]) from error
     header = raw.startswith(MAGIC)
     recorded, expert_bytes = _read_header(path, raw) if header else (None, None)
     if recorded is not None and top_k not in (None, recorded):
