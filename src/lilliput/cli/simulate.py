@@ -86,6 +86,9 @@ def _show(simulation: Simulation) -> None:
         shown.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
     out.print(shown)
     out.print(f"hits in percent; the default policy is {DEFAULT}")
+    enough = simulation.distinct * simulation.expert_bytes
+    if len(simulation.rows) > 1 and min(row.size for row in simulation.rows) >= enough:
+        out.print(f"every size holds all experts of the trace, which take {format_size(enough)}: give smaller --sizes")
 
 
 def _draw(pyplot: Any, simulation: Simulation) -> Any:
