@@ -212,7 +212,7 @@ class Run:
     def closing_lines(self, prompt: int, sampling: Sampling, interrupt: BaseException | None) -> None:
         total = time.monotonic() - self._began
         parts = [f"{len(self.tokens)} token{'s' if len(self.tokens) != 1 else ''} in {total:.2f} s"]
-        if self.times:
+        if self.times and prompt:
             parts.append(f"prompt of {prompt} at {prompt / self.times[0]:.3g} tokens/s")
         if len(self.times) > 1:
             parts.append(f"then {(len(self.times) - 1) / (self.times[-1] - self.times[0]):.3g} tokens/s")
