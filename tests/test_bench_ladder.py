@@ -84,6 +84,7 @@ def test_csv_and_markdown_hold_the_table(climbed: tuple[int, Path]) -> None:
     ids = ",".join(map(str, report_of(climbed)["ids"]))
     assert f"identical in all runs ({ids})" in page
     assert "sparse" not in page
+    assert "`lilliput bench ladder MODEL --rungs 30MB,150MB,200MB,300MB --ids 1,2,3,4,5 -n 3 --repeats 2`" in page
     assert f"| {' | '.join(COLUMNS)} |" in page
     for row in rows:
         assert f"| {' | '.join(row[name] for name in COLUMNS)} |" in page

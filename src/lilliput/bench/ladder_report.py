@@ -91,8 +91,9 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
     lines = [
         "# Memory ladder",
         "",
-        "Made by `lilliput bench ladder`. Each rung is `lilliput generate` in a process of its own, given the rung as `--memory`, below a",
-        f"ceiling of the same size that the kernel enforces ({machine['ceiling'] or 'none was made'}), swap off.",
+        f"Made by `lilliput bench ladder MODEL {_command(ladder)}`.",
+        "Each rung is `lilliput generate` in a process of its own, given the rung as `--memory`, below a ceiling of the same size that the",
+        f"kernel enforces ({machine['ceiling'] or 'none was made'}), swap off.",
         "",
         f"- Model: {run.get('layers', '?')} layers, {files['bytes'] / GB:,.1f} GB of shards, trunk {run.get('trunk', '?')}; "
         f"prompt ids {ids}, {ladder.tokens} tokens, {ladder.repeats} run{'s' * (ladder.repeats > 1)} per rung, greedy.",
@@ -118,6 +119,12 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
         "`GB/token` is what was read for a token's own pass, alignment included; a hit is an expert that cost no read. GB = 10^9 bytes.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _command(ladder: Ladder) -> str:
+    """The options to measure the same again."""
+    rungs, ids = (",".join(map(str, values)) for values in ([format_size(rung.nbytes) for rung in ladder.rungs], ladder.ids))
+    return f"--rungs {rungs} --ids {ids} -n {ladder.tokens} --repeats {ladder.repeats}"
 
 
 def draw(pyplot: Any, ladder: Ladder) -> Any:
