@@ -177,10 +177,7 @@ void drop_behind(int, uint64_t, uint64_t) {}
 
 #endif
 
-size_t page_bytes() {
-  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return page;
-}
+size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void* map_memory(size_t nbytes, bool& huge) {
   huge = false;
@@ -208,7 +205,7 @@ void* map_memory(size_t nbytes, bool& huge) {
 void unmap_memory(void* memory, size_t nbytes) { ::munmap(memory, nbytes); }
 
 void forget_memory(void* memory, size_t nbytes) {
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t page = page_bytes();
   auto first = (reinterpret_cast<uintptr_t>(memory) + page - 1) / page * page;
   const auto last = (reinterpret_cast<uintptr_t>(memory) + nbytes) / page * page;
   if (last > first) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
