@@ -135,3 +135,32 @@ def test_a_forked_child_gets_zeros_not_a_share_of_memory_under_direct_reads() ->
         os._exit(0 if not view.any() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (view == 5).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_other_threads_make_arenas() -> None:
+    """The list of arenas must not be locked in the child by a thread that it does not have."""
+    program = """if True:
+        import os, threading
+        from lilliput._core import Arena
+        done = False
+
+        def busy():
+            while not done:
+                Arena(4096)
+
+        others = [threading.Thread(target=busy) for _ in range(3)]
+        for other in others:
+            other.start()
+        codes = set()
+        for _ in range(500):
+            child = os.fork()
+            if child == 0:
+                Arena(4096)
+                os._exit(0)
+            codes.add(os.waitpid(child, 0)[1])
+        done = True
+        print(codes)
+    """
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == "{0}\n"
