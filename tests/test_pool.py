@@ -250,23 +250,31 @@ def test_workers_leave_signals_to_the_main_thread() -> None:
 
 
 @pytest.mark.skipif(not LINUX, reason="limits threads through setrlimit")
-def test_a_pool_that_cannot_grow_says_so_and_recovers() -> None:
+def test_threads_that_cannot_be_had_are_refused_when_they_are_asked_for() -> None:
+    """With the number and what helps, as what does not fit; the former number stays in force, and a smaller one can be had."""
     program = """
-    import resource
+    import os, resource
     import numpy as np
-    from lilliput import _core
+    from lilliput import _bench, _core
+    from lilliput.errors import DoesNotFitError
+    count = lambda: len(os.listdir("/proc/self/task"))
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    _core.set_threads(600, 0)
+    _core.set_threads(2, 0)
+    before = count()
     used = int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + 100 * 2**20, hard))
-    try:
-        _core.matmul_bf16(y, x, w, 32, 0)
-    except (RuntimeError, MemoryError) as error:
-        print(type(error).__name__ in ("RuntimeError", "MemoryError"))
+    for ask in (lambda: _core.set_threads(600), lambda: _bench.set_threads(600), lambda: _core.Reader(threads=256)):
+        try:
+            ask()
+        except DoesNotFitError as error:
+            print(*str(error).split()[:4], "--threads" in str(error), "ulimit -u" in str(error))
+    print(_core.threads(), count() < before + 3)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    _core.set_threads(2, 0)
+    _core.matmul_bf16(y, x, w, 32, 0)
+    _core.set_threads(3, 0)
     _core.matmul_bf16(y, x, w, 32, 0)
     print("recovered")
     """
-    assert run(program) == "True\nrecovered\n"
+    refused = ["computing: needed 600 threads,", "computing: needed 600 threads,", "reading: needed 256 threads,"]
+    assert run(program).splitlines() == [f"{start} True True" for start in refused] + ["2 True", "recovered"]

@@ -227,6 +227,11 @@ void name_this_thread(const char* name) {
 
 long this_process() { return static_cast<long>(::getpid()); }
 
+ThreadError::ThreadError(const std::string& what, size_t wanted, size_t started, const std::string& reason)
+    : std::runtime_error(what + ": needed " + std::to_string(wanted) + " threads, and only " + std::to_string(started) + " could be had (" +
+                         reason + "): use fewer (`--threads`), or raise the limit of processes or of address " +
+                         "space (`ulimit -u`, `ulimit -v`, the container's number of processes)") {}
+
 SignalsBlocked::SignalsBlocked() {
   sigset_t all;
   sigfillset(&all);

@@ -96,12 +96,12 @@ class Engine:
             storage = replace(storage_of(self.plan), verify="every" if every_read else "first")
             weights.allocate(storage, tape.pieces, tape.files)
             self.model = Model(source.config, weights)
+            use_machine(*machine)  # last: what cannot be opened changes nothing for engines that are open already
         except BaseException:
             weights.close()
             self._unlock()
             raise
         self.chunk = self.plan.chunk
-        use_machine(*machine)  # last: what cannot be opened changes nothing for engines that are open already
 
     @classmethod
     def open(
@@ -260,9 +260,12 @@ def choose_machine(threads: int | None, isa: str | None) -> tuple[int, str]:
 
 
 def use_machine(threads: int, isa: str) -> None:
-    """They belong to the process: every engine in it computes with what the last one that was opened chose, to the same bits."""
-    _core.use_isa(isa)
+    """They belong to the process: every engine in it computes with what the last one that was opened chose, to the same bits.
+
+    Raises DoesNotFitError, and changes nothing, where so many threads cannot be started.
+    """
     _core.set_threads(threads)
+    _core.use_isa(isa)
 
 
 def storage_of(plan: Plan) -> Storage:
