@@ -96,6 +96,26 @@ def test_a_disk_that_does_not_answer_is_assumed_and_said_to_be(
     assert known_rates(files, "bf16") is None
 
 
+def test_beside_a_packed_tape_too_small_to_measure_the_shards_tell(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "a").write_bytes(bytes(2000))
+
+    def measure(path: Path, **options: Any) -> list[dict[str, Any]]:
+        if path != shards:
+            raise UsageError(f"{path}: needed 1,000,000,000 bytes of data, found 1,010: less would measure a cache")
+        return [{"shapes": [{"gb_per_s": {"median": 1.9}}]}]
+
+    monkeypatch.setattr(bench, "measure_disk", measure)
+    assert "needed 1,000,000,000 bytes" in bench.measure_rates(files, "k12").source
+    assert bench.measure_rates(files, "k12", [shards / "a"]).disk_bytes_per_s == 1.9e9
+    assert known_rates(files, "k12").disk_bytes_per_s == 1.9e9  # type: ignore[union-attr]
+    monkeypatch.setattr(bench, "_device", lambda file: file.parent.name)  # the shards lie elsewhere: their speed is not the tape's
+    assert "needed 1,000,000,000 bytes" in bench.measure_rates(files, "k12", [shards / "a"]).source
+
+
 def test_a_real_sparse_file_is_not_taken_for_a_disk(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.truncate(2_000_000_000)

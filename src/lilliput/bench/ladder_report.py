@@ -37,6 +37,7 @@ def as_json(ladder: Ladder, directory: Path) -> dict[str, Any]:
         "ids": next((rung.ids[0] for rung in ladder.rungs if rung.ids), None),
         "ids_identical": len({tuple(ids) for rung in ladder.rungs for ids in rung.ids}) == 1,
         "interrupted": ladder.interrupt is not None,
+        "another_engine": str(ladder.busy) if ladder.busy else None,
         "machine": _machine(ladder),
         "files": about_files(directory),
         "run": ladder.about,
@@ -106,6 +107,8 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
         )
     if ladder.interrupt is not None:
         lines.append("- Interrupted: rungs that were not reached are missing.")
+    if ladder.busy is not None:
+        lines.append("- Ended by another engine on the machine: rungs that were not reached are missing.")
     lines += ["", f"| {' | '.join(COLUMNS)} |", f"|{'|'.join(['---:', '---', *['---:'] * (len(COLUMNS) - 2)])}|"]
     lines += [f"| {' | '.join(cells(rung))} |" for rung in ladder.rungs if rung.status != "waiting"]
     reasons = [f"- {format_size(rung.nbytes)}: {rung.reason}" for rung in ladder.rungs if rung.reason]

@@ -50,7 +50,8 @@ def ladder(
     """Run `generate` at many budgets, each below a real memory ceiling of its size with swap off, and compare.
 
     The ids must be the same on every rung. A budget below the floor is shown as refused. Where no ceiling can be made (control
-    groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C keeps what has been measured.
+    groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C, or another engine in the
+    way, ends it and keeps what has been measured.
     """
     options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")

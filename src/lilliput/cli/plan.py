@@ -63,7 +63,8 @@ def plan(
         f"{prospect.source.directory}: {prospect.source.config.num_layers} layers; {machine[1]}, {machine[0]} threads; "
         f"free here: {format_size(free.nbytes)} ({free.name}), and {format_size(own)} that this process has"
     )
-    rates = (None if measure else prospect.rates()) or measure_rates(prospect.tape.paths, prospect.tape.kind)
+    tape, shards = prospect.tape, prospect.source.checkpoint.files
+    rates = (None if measure else prospect.rates()) or measure_rates(tape.paths, tape.kind, shards)
     made = plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
     report = as_dict(made, prospect)
     try:

@@ -24,6 +24,7 @@ import msgspec
 from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.places import cache_directory
 
+RUNNING = "another engine is running"  # how the refusal begins
 LONGEST_COMMAND = 200  # characters
 
 
@@ -67,7 +68,7 @@ class EngineLock:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise DoesNotFitError(
-                f"another engine is running: {holder or 'a process that has not given its name yet'}; "
+                f"{RUNNING}: {holder or 'a process that has not given its name yet'}; "
                 f"two would overrun the memory together: wait for it, or end it (lock: {self.path})"
             ) from None
         except OSError as error:
