@@ -170,7 +170,8 @@ class Engine:
         """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
 
         The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end
-        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from.
+        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from; until it returns the session is
+        busy for other threads. Two generators of one session continue it together, a token at a time.
         """
         self.check_open()
         check_whole("--max-tokens", max_tokens, 1)
@@ -190,11 +191,12 @@ class Engine:
     ) -> Iterator[Token]:
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         for n in range(1, max_tokens + 1):
-            logits = session.logits(more=n < max_tokens)
-            if on_logits is not None:
-                on_logits(logits)
-            new = sampling.choose(logits, position=len(session.ids))
-            session.extend([new])
+            with session.turn():  # until the choice is part of it; not while this generator waits to be asked for the next
+                logits = session.logits(more=n < max_tokens)
+                if on_logits is not None:
+                    on_logits(logits)
+                new = sampling.choose(logits, position=len(session.ids))
+                session.extend([new])
             at_eos = new in self.source.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
             finish = "stop" if at_eos or stop.hit else "length" if n == max_tokens else None
