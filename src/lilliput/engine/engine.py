@@ -169,11 +169,13 @@ class Engine:
     ) -> Iterator[Token]:
         """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
 
-        The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end
-        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from; until it returns the session is
-        busy for other threads. Two generators of one session continue it together, a token at a time.
+        The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end when an expert held
+        a NaN scale; closed before, the engine says so at the next call, and at every later one. `on_logits` sees the logits [V] each token
+        is chosen from, read-only; until it returns the session is busy for other threads. Two generators of one session continue it
+        together, a token at a time.
         """
         self.check_open()
+        self.check_content()
         check_whole("--max-tokens", max_tokens, 1)
         if sampling is not None and not isinstance(sampling, Sampling):
             raise UsageError(f"sampling: needed a lilliput.Sampling, found {sampling!r}")
@@ -192,7 +194,7 @@ class Engine:
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         for n in range(1, max_tokens + 1):
             with session.turn():  # until the choice is part of it; not while this generator waits to be asked for the next
-                logits = session.logits(more=n < max_tokens)
+                logits = session.next_logits(n < max_tokens)
                 if on_logits is not None:
                     on_logits(logits)
                 new = sampling.choose(logits, position=len(session.ids))
@@ -213,6 +215,7 @@ class Engine:
         if not ids:
             raise UsageError(EMPTY_PROMPT)
         self.check_open()
+        self.check_content()
         return self._logits(ids)
 
     def _logits(self, ids: list[int]) -> Iterator[Array]:
@@ -222,7 +225,7 @@ class Engine:
         self.check_content()
 
     def check_content(self) -> None:
-        """Raises ContentError when a weight that was used is one no sane checkpoint holds."""
+        """Raises ContentError when a weight that was used, in whatever session, is one no sane checkpoint holds."""
         bad = self.weights.experts.nan_scales if self.weights.experts else 0
         if bad:
             raise ContentError(

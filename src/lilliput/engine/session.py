@@ -58,14 +58,21 @@ class Session:
                 self._logits = None
 
     def logits(self, *, more: bool = False) -> Array:
-        """Logits [V] of whatever follows the last id; `more` says that others will be asked for next.
+        """Logits [V] of whatever follows the last id, read-only; `more` says that others will be asked for next.
 
-        Interrupted, the session keeps the passes that were complete. Raises DoesNotFitError beyond the engine's context.
+        Interrupted, the session keeps the passes that were complete. Raises DoesNotFitError beyond the engine's context, ContentError
+        where a weight that was used is damaged.
         """
-        with self.turn():
-            return self._logits_after_last(more)
+        logits = self.next_logits(more)
+        self.engine.check_content()
+        return logits
 
-    def _logits_after_last(self, more: bool) -> Array:
+    def next_logits(self, more: bool) -> Array:
+        """`logits` for `generate`, which reports damage at its end."""
+        with self.turn():
+            return self._next_logits(more)
+
+    def _next_logits(self, more: bool) -> Array:
         if not self.ids:
             raise UsageError(EMPTY_PROMPT)
         self.engine.check_open()
@@ -81,7 +88,7 @@ class Session:
             for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):
                 for part in parts:
                     if len(part.span.logits):
-                        self._logits = part.span.logits[-1]
+                        self._logits = _read_only(part.span.logits[-1])
         if self._logits is None:
             raise LilliputError(LOST)
         return self._logits
@@ -94,8 +101,9 @@ class Session:
             return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the session to one file, all or nothing."""
+        """Write the session to one file, all or nothing. Raises ContentError where a weight that was used is damaged."""
         with self.turn():
+            self.engine.check_content()
             self.state.check_whole()
             pending = self.ids[self.state.position :]
             if self.ids and not pending and self._logits is None:
@@ -119,5 +127,11 @@ class Session:
             raise InputError([Problem(path, "logits", "those after the last id, or ids still to come", "neither")], state_file.DAMAGED)
         session = cls(engine, saved.state)
         session.ids.extend(saved.pending)
-        session._logits = saved.logits
+        session._logits = None if saved.logits is None else _read_only(saved.logits)
         return session
+
+
+def _read_only(logits: Array) -> Array:
+    """Whoever is given them could otherwise change what is saved, and what the next token is chosen from."""
+    logits.flags.writeable = False
+    return logits
