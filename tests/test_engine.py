@@ -134,7 +134,7 @@ def test_logits_of_every_position(engine: Engine) -> None:
         ([-1], {}, "token id -1"),
         ([317], {}, "stands for an image"),
         ("text", {}, "no tiktoken.model"),
-        (PROMPT, {"max_tokens": 0}, "--max-tokens: needed at least 1"),
+        (PROMPT, {"max_tokens": 0}, "--max-tokens: needed 1 to 1000000000, found 0"),
         (PROMPT, {"stop": ["x"]}, "--stop needs tiktoken.model"),
     ],
 )

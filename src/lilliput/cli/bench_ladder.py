@@ -17,7 +17,7 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.picture import pyplot as load_pyplot
 from lilliput.engine.models import find_model
-from lilliput.engine.source import check_whole
+from lilliput.engine.source import check_max_tokens, check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
@@ -57,6 +57,7 @@ def ladder(
     """
     options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
+    check_max_tokens(tokens, "-n")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)
     pyplot = load_pyplot() if plot_file else None

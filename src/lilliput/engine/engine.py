@@ -15,15 +15,15 @@ from lilliput import _core
 from lilliput.engine import scheduler
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import EMPTY_PROMPT, Session
-from lilliput.engine.source import Source, check_whole
+from lilliput.engine.source import Source, check_max_tokens, check_whole
 from lilliput.engine.stopping import StopText
 from lilliput.errors import ContentError, UsageError
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.demand import demand_of
 from lilliput.machine.free import own_memory, refuse_overdraft, settle, step_back
 from lilliput.machine.lock import EngineLock, engine_lock
-from lilliput.machine.memory import memory_pressure, parse_size, system_memory, tightest
-from lilliput.machine.plan import Budget, Plan, make_plan
+from lilliput.machine.memory import check_size, memory_pressure, parse_size, system_memory, tightest
+from lilliput.machine.plan import MOST_CONTEXT, Budget, Plan, make_plan
 from lilliput.machine.rates import known_rates
 from lilliput.machine.threads import default_threads
 from lilliput.model.model import Model
@@ -74,7 +74,7 @@ class Engine:
         isa: str | None = None,
     ) -> None:
         machine = choose_machine(threads, isa)
-        check_whole("--context", context, 1)
+        check_whole("--context", context, 1, MOST_CONTEXT)
         self.source, self.config, self.tokenizer, self.context = source, source.config, source.tokenizer, context
         self._closed = False
         checkpoint, wanted = source.checkpoint, source.layout
@@ -120,9 +120,7 @@ class Engine:
         what affinity, container quota and physical cores allow. isa: force an instruction set. layers: run only the first so many layers.
         Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option, DoesNotFitError for a budget.
         """
-        total = parse_size(memory, "memory") if isinstance(memory, str) else memory
-        if total is not None:
-            check_whole("memory", total, 1)
+        total = parse_size(memory, "memory") if isinstance(memory, str) else None if memory is None else check_size(memory, "memory")
         budget = Budget(total, source="memory")
         return cls(Source(model, layers=layers), budget=budget, context=context, threads=threads, isa=isa)
 
@@ -176,7 +174,7 @@ class Engine:
         """
         self.check_open()
         self.check_content()
-        check_whole("--max-tokens", max_tokens, 1)
+        check_max_tokens(max_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):
             raise UsageError(f"sampling: needed a lilliput.Sampling, found {sampling!r}")
         if stop and self.tokenizer is None:
