@@ -80,7 +80,8 @@ def test_nobody_waits_awake_while_a_reader_is_at_work(tmp_path: Path) -> None:
     reader = _core.Reader(threads=1, faults=faults)
     number, memory = reader.add(file, 8192), _core.Arena(8192)
     _core.set_threads(4, 0)
-    assert waits() > 0
+    while waits() == 0:  # on a busy machine no worker may get a core all that time; one that never waits awake would hang here
+        pass
     faults.hold()
     ticket = reader.submit(number, 0, 4096, memory.address, False)
     faults.await_calls(1)
@@ -88,7 +89,8 @@ def test_nobody_waits_awake_while_a_reader_is_at_work(tmp_path: Path) -> None:
     assert waits() == 0
     faults.release()
     reader.wait(ticket)
-    assert waits() > 0
+    while waits() == 0:
+        pass
     reader.close()
 
 
@@ -101,14 +103,15 @@ def test_workers_are_the_callers_helpers() -> None:
     count = lambda: len(os.listdir("/proc/self/task"))
     start = count()
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
-    for n in (1, 3, 2, 5, 1, 2):
+    # One thread needs no pool and leaves a pool that is there asleep.
+    for n, workers in ((1, 0), (3, 2), (2, 1), (5, 4), (1, 4), (2, 1)):
         _core.set_threads(n, 0)
         _core.matmul_bf16(y, x, w, 32, 0)
-        print(n, count() - start)
+        while count() - start > workers:  # the system lists a thread that was joined for a moment more; one too many would hang here
+            os.sched_yield()
+        print(count() - start == workers)
     """
-    out = run(program)
-    # One thread needs no pool and leaves a pool that is there asleep.
-    assert [tuple(map(int, line.split())) for line in out.splitlines()] == [(1, 0), (3, 2), (2, 1), (5, 4), (1, 4), (2, 1)]
+    assert run(program) == 6 * "True\n"
 
 
 def test_callers_take_turns() -> None:
@@ -247,23 +250,31 @@ def test_workers_leave_signals_to_the_main_thread() -> None:
 
 
 @pytest.mark.skipif(not LINUX, reason="limits threads through setrlimit")
-def test_a_pool_that_cannot_grow_says_so_and_recovers() -> None:
+def test_threads_that_cannot_be_had_are_refused_when_they_are_asked_for() -> None:
+    """With the number and what helps, as what does not fit; the former number stays in force, and a smaller one can be had."""
     program = """
-    import resource
+    import os, resource
     import numpy as np
-    from lilliput import _core
+    from lilliput import _bench, _core
+    from lilliput.errors import DoesNotFitError
+    count = lambda: len(os.listdir("/proc/self/task"))
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    _core.set_threads(600, 0)
+    _core.set_threads(2, 0)
+    before = count()
     used = int(next(l for l in open("/proc/self/status") if l.startswith("VmSize")).split()[1]) * 1024
     resource.setrlimit(resource.RLIMIT_AS, (used + 100 * 2**20, hard))
-    try:
-        _core.matmul_bf16(y, x, w, 32, 0)
-    except (RuntimeError, MemoryError) as error:
-        print(type(error).__name__ in ("RuntimeError", "MemoryError"))
+    for ask in (lambda: _core.set_threads(600), lambda: _bench.set_threads(600), lambda: _core.Reader(threads=256)):
+        try:
+            ask()
+        except DoesNotFitError as error:
+            print(*str(error).split()[:4], "--threads" in str(error), "ulimit -u" in str(error))
+    print(_core.threads(), count() < before + 3)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    _core.set_threads(2, 0)
+    _core.matmul_bf16(y, x, w, 32, 0)
+    _core.set_threads(3, 0)
     _core.matmul_bf16(y, x, w, 32, 0)
     print("recovered")
     """
-    assert run(program) == "True\nrecovered\n"
+    refused = ["computing: needed 600 threads,", "computing: needed 600 threads,", "reading: needed 256 threads,"]
+    assert run(program).splitlines() == [f"{start} True True" for start in refused] + ["2 True", "recovered"]

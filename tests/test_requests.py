@@ -13,10 +13,13 @@ import pytest
 
 import lilliput
 from lilliput import _core
+from lilliput.cli import plan as plan_module
+from lilliput.cli.main import run
 from lilliput.engine import engine as engine_module
 from lilliput.engine.engine import Engine
 from lilliput.engine.stopping import StopText
-from lilliput.errors import TokenizerError, UsageError
+from lilliput.errors import DoesNotFitError, TokenizerError, UsageError
+from lilliput.machine.costs import ASSUMED
 
 ORACLES = Path(__file__).parent / "oracle"
 TINY_A = ORACLES / "tiny-a"
@@ -176,3 +179,52 @@ def test_one_stop_may_be_given_as_text(engine: Engine) -> None:
     stop = StopText("ab")
     assert stop.push("xbaab") == "xba"
     assert stop.hit
+
+
+HUGE = [10**12 + 1, 10**30, 10**5000]  # Python itself refuses to write the last one down
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["a bit", "much", "unwritable"])
+def test_numbers_beyond_what_can_be_planned_are_refused_by_name(engine: Engine, number: int) -> None:
+    with pytest.raises(UsageError, match="--context: needed 1 to 1000000000000, found "):
+        lilliput.open(TINY_A, context=number)
+    with pytest.raises(UsageError, match="--max-tokens: needed 1 to 1000000000, found "):
+        engine.generate([1], max_tokens=number)
+    with pytest.raises(UsageError, match="memory: needed a size above zero and below 1152 PB, found "):
+        lilliput.open(TINY_A, memory=number << 30)
+    with pytest.raises(UsageError, match="token id "):
+        engine.generate([number])
+    with pytest.raises(UsageError, match="--seed: needed"):
+        lilliput.Sampling(seed=number * 10**8)
+
+
+def test_the_largest_numbers_can_be_planned(engine: Engine) -> None:
+    with pytest.raises(DoesNotFitError, match=r"is not enough for a context of 1,000,000,000,000 tokens"):
+        lilliput.open(TINY_A, memory="1GB", context=10**12)
+    lilliput.open(TINY_A, memory=10**18).close()
+    assert next(engine.generate([1], max_tokens=10**9)).finish is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["generate", "demo", "--ids", "1", "-n", str(10**30)], f"--max-tokens: needed 1 to 1000000000, found {10**30}"),
+        (["plan", "demo", "-c", str(10**30)], f"Invalid value for '-c' / '--context': {10**30} is not in the range"),
+        (["plan", "demo", "--batch", str(10**30)], f"Invalid value for '--batch': {10**30} is not in the range"),
+        (["plan", "demo", "--memory", "9" * 5000 + "GB"], "--memory: needed a number and a unit"),
+        (["bench", "decode", "demo", "-n", str(10**30)], f"-n: needed 1 to 1000000000, found {10**30}"),
+        (["bench", "ladder", "demo", "-n", str(10**30)], f"-n: needed 1 to 1000000000, found {10**30}"),
+    ],
+    ids=["generate", "context", "batch", "memory", "decode", "ladder"],
+)
+def test_the_command_line_refuses_them_too(arguments: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_the_largest_plan_of_the_command_line_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    largest = ["--batch", str(10**9), "-c", str(10**12), "--memory", "1152921TB"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "measure_rates", lambda *_: ASSUMED)
+        assert run(["plan", str(TINY_A), *largest]) == 3
+    assert "is not enough for 1000000000 sequences of 1,000,000,000,000 tokens" in capsys.readouterr().err

@@ -379,8 +379,9 @@ void bind_k12(nb::module_& m) {
 void bind_dot(nb::module_& m) {
   m.def(
       "set_threads", [](int64_t n, size_t least_work) { set_threads(size_t(std::max<int64_t>(n, 0)), least_work); }, nb::arg("n"),
-      nb::arg("least_work") = kWorthSplitting,
-      "Threads that share each computation, the caller included; less work than `least_work` stays on the caller.");
+      nb::arg("least_work") = kWorthSplitting, nb::call_guard<nb::gil_scoped_release>(),
+      "Start the threads that share each computation, the caller included; less work than `least_work` stays on the caller.\n"
+      "Raises DoesNotFitError where so many cannot be started: the former number stays in force.");
   m.def("waits_awake", &waits_awake, "How often a thread of the pool has begun to wait awake for long (for tests).");
   m.def("scratch_bytes", &scratch_bytes, "Working memory that the kernels keep, of all threads (for tests).");
   m.attr("MOST_TOKENS") = kMostTokens;

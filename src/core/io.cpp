@@ -177,10 +177,7 @@ void drop_behind(int, uint64_t, uint64_t) {}
 
 #endif
 
-size_t page_bytes() {
-  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return page;
-}
+size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void* map_memory(size_t nbytes, bool& huge) {
   huge = false;
@@ -229,6 +226,11 @@ void name_this_thread(const char* name) {
 }
 
 long this_process() { return static_cast<long>(::getpid()); }
+
+ThreadError::ThreadError(const std::string& what, size_t wanted, size_t started, const std::string& reason)
+    : std::runtime_error(what + ": needed " + std::to_string(wanted) + " threads, and only " + std::to_string(started) + " could be had (" +
+                         reason + "): use fewer (`--threads`), or raise the limit of processes or of address " +
+                         "space (`ulimit -u`, `ulimit -v`, the container's number of processes)") {}
 
 SignalsBlocked::SignalsBlocked() {
   sigset_t all;

@@ -19,6 +19,11 @@ struct ReadError : std::runtime_error {
   std::string path;
 };
 
+// Threads could not be started: fewer than were asked for would do the work, but that is for whoever asked to say.
+struct ThreadError : std::runtime_error {
+  ThreadError(const std::string& what, size_t wanted, size_t started, const std::string& reason);
+};
+
 // "EIO (Input/output error)".
 std::string describe_errno(int code);
 

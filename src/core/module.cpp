@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bind_errors.h"
 #include "dispatch.h"
 #include "kernels.h"
 #include "profile.h"
@@ -43,6 +44,7 @@ NB_MODULE(_core, m) {
       nb::arg("isa"), "Lines `kernel shape digest` over fixed inputs; every instruction set must give those of tests/kernel_digests.txt.");
   m.def("profile_start", &profile::start, "From now on, count calls and wall time of every kind of operation.");
   m.def("profile_stop", stop_profile, "Stop counting: {kind: (calls, seconds)}; `forks` and `joins` are parts of the other kinds.");
+  bind::translate_errors();
   bind_dot(m);
   bind_math(m);
   bind_reader(m);

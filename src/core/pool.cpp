@@ -9,6 +9,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -92,9 +93,14 @@ struct Job {
 
 class Pool {
  public:
+  void start(size_t threads) {
+    const std::lock_guard turn(turn_);
+    resize(threads);
+  }
+
   void run(size_t threads, const Job& work) {
     const std::lock_guard turn(turn_);
-    if (workers_.size() + 1 != threads) resize(threads);
+    resize(threads);
     job_ = work;
     failure_ = nullptr;
     left_.store(uint32_t(work.ranges), std::memory_order_relaxed);
@@ -141,17 +147,29 @@ class Pool {
     }
   }
 
+  // Where not all can be started, none is: they would sleep for nothing, and a smaller number can still be asked for.
   void resize(size_t threads) {
+    if (workers_.size() + 1 == threads) return;
+    end();
+    const SignalsBlocked quiet;
+    const uint32_t seen = round_.load(std::memory_order_relaxed);
+    workers_.reserve(threads - 1);
+    try {
+      while (workers_.size() + 1 < threads) workers_.emplace_back([this, seen] { work(seen); });
+    } catch (const std::system_error& error) {
+      const size_t started = workers_.size();
+      end();
+      throw ThreadError("computing", threads, started + 1, error.code().message());
+    }
+  }
+
+  void end() {
     stopping_.store(true, std::memory_order_release);
     round_.fetch_add(1, std::memory_order_release);
     round_.notify_all();
     for (auto& worker : workers_) worker.join();
     workers_.clear();
     stopping_.store(false, std::memory_order_release);
-    const SignalsBlocked quiet;
-    const uint32_t seen = round_.load(std::memory_order_relaxed);
-    workers_.reserve(threads - 1);
-    for (size_t i = 1; i < threads; i++) workers_.emplace_back([this, seen] { work(seen); });
   }
 
   std::mutex turn_, failing_;
@@ -195,6 +213,7 @@ uint64_t waits_awake() { return awake.load(std::memory_order_relaxed); }
 void set_threads(size_t n, size_t least_work) {
   if (n < 1 || n > kMostThreads)
     throw std::invalid_argument("threads: needed 1 to " + std::to_string(kMostThreads) + ", found " + std::to_string(n));
+  if (n > 1) pool().start(n);  // now, not in the middle of a pass, where it would be too late to choose another number
   wanted.store(n, std::memory_order_relaxed);
   worth_splitting.store(least_work, std::memory_order_relaxed);
 }

@@ -13,7 +13,7 @@ constexpr size_t kWorthSplitting = 65536;
 constexpr size_t kMostThreads = 1024;  // more is a slip of the hand, and could not be started
 
 // `least_work` replaces kWorthSplitting: tests pass 0, so that small shapes are split as well. Throws std::invalid_argument for a number
-// outside 1 .. kMostThreads.
+// outside 1 .. kMostThreads, and ThreadError where so many cannot be started: the number set before stays in force.
 void set_threads(size_t n, size_t least_work = kWorthSplitting);
 size_t threads();
 size_t least_work();
@@ -38,7 +38,7 @@ void parallel(size_t tasks, size_t work, size_t least_tasks, void (*body)(void* 
 // Runs body(begin, end) over [0, tasks), in contiguous ranges that the threads claim one by one; `tasks` are independent of each other,
 // and `work_per_task` decides whether they are worth more than one thread. Ranges have at least `least_tasks` tasks, while there is one
 // for every thread. Every range runs under an FpuGuard. A nested call runs in place, concurrent callers take turns. The first exception
-// reaches the caller once every range has ended.
+// reaches the caller once every range has ended. In a forked child the first call starts its own threads: ThreadError where it cannot.
 template <class Body>
 void parallel_for(size_t tasks, size_t work_per_task, size_t least_tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;

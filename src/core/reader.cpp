@@ -236,9 +236,10 @@ Reader::Reader(const ReaderOptions& options, std::shared_ptr<Source> source) : s
       Worker& worker = s.workers.emplace_back();
       s.threads.emplace_back([&s, &worker] { s.run(worker); });
     }
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& error) {
+    const size_t started = s.threads.size();
     close();
-    throw std::runtime_error("the reader's " + std::to_string(options.threads) + " threads could not be started");
+    throw ThreadError("reading", options.threads, started, error.code().message());
   }
 }
 

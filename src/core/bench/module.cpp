@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../bind_array.h"
+#include "../bind_errors.h"
 #include "../pool.h"
 #include "yardsticks.h"
 
@@ -75,6 +76,7 @@ void mxfp4_doubles(const Out& y, const In& x, const In& packed, const In& scales
 
 NB_MODULE(_bench, m) {
   m.doc() = "What `lilliput bench` compares the kernels with. Its threads are its own: set_threads here does not change the core's.";
+  bind::translate_errors();
   m.def("set_threads", [](size_t n) { lilliput::set_threads(n); }, nb::arg("n"), "How many threads the functions below use.");
   m.def("read", read_all, nb::arg("data"), "Loads every byte of data; returns something that depends on all of them.");
   m.def("copy", copy, nb::arg("to"), nb::arg("from_"), "to = from_, past the caches where the processor can.");

@@ -7,7 +7,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from lilliput._core import Arena
 from lilliput.bench.disk import PIECE, PIECES_AHEAD, open_direct, pread_direct
 from lilliput.engine.engine import Engine
+from lilliput.machine.workers import Workers, result_of
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import Experts
 from lilliput.weights.pieces import PieceSpec
@@ -172,9 +172,9 @@ class Raw:
                 read += pread_direct(self._descriptors[file], buffer[at : at + self._piece], offset)
             return read, time.thread_time() - cpu
 
-        start = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(share, range(threads)))
+        with Workers(threads, "reading") as pool:
+            start = time.perf_counter()
+            found = [result_of(future) for future in [pool.submit(share, number) for number in range(threads)]]
         seconds = time.perf_counter() - start
         return sum(read for read, _ in found), seconds, sum(cpu for _, cpu in found)
 

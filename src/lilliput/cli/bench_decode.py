@@ -13,7 +13,7 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.tables import console, table
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts, in_short
-from lilliput.engine.source import Source
+from lilliput.engine.source import Source, check_max_tokens
 from lilliput.machine.memory import format_size
 
 IMPOSSIBLE = 0.95  # of the slower of reading and computing; nearer to 1 it is how exactly they can be measured
@@ -46,9 +46,10 @@ def decode(
     refused: they would show no disk.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
+    check_max_tokens(tokens, "-n")
     source = Source(model, layers=layers)
     prompt = source.check_ids(ids)
-    context = len(prompt) + max(tokens, 1) + 1
+    context = len(prompt) + tokens + 1
     with Engine(
         source,
         budget=memory.budget,

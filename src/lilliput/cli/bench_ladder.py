@@ -15,7 +15,7 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.tables import console, table
 from lilliput.engine.models import find_model
-from lilliput.engine.source import check_whole
+from lilliput.engine.source import check_max_tokens, check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
@@ -55,6 +55,7 @@ def ladder(
     """
     options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
+    check_max_tokens(tokens, "-n")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)
     pyplot = picture.pyplot(plot_file) if plot_file else None

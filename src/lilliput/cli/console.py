@@ -20,6 +20,7 @@ from lilliput.engine.engine import Engine
 from lilliput.machine.output import replacing
 
 SLOW_PASS = 1.0  # seconds after which a pass shows its progress
+REFRESH = 0.1  # seconds between two pictures of a bar
 # Make room for the bar and the empty line that rich ends it with, as at the bottom of a screen there is none; keep the cursor; go there.
 BELOW = "\x1bD\x1bD\x1b[2A\x1b7\r\n"
 BACK = "\x1b8"  # to where the cursor was kept
@@ -104,11 +105,17 @@ class Terminal:
         if self.quiet or not self.console.is_terminal:
             yield None
             return
-        with Progress(
-            TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn(), console=self.console
-        ) as bar:
-            task = bar.add_task(what)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+        columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
+        with Progress(*columns, console=self.console, auto_refresh=False) as bar:  # not by a thread of its own: there may be none
+            task, shown = bar.add_task(what), -REFRESH
+
+            def report(done: int, total: int) -> None:
+                nonlocal shown
+                due = done == total or time.monotonic() - shown >= REFRESH
+                bar.update(task, completed=done, total=total, refresh=due)
+                shown = time.monotonic() if due else shown
+
+            yield report
 
 
 class LayerBar:
@@ -127,10 +134,12 @@ class LayerBar:
         if self._progress is None and time.monotonic() - self._began > SLOW_PASS:
             columns = (TextColumn("layer"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn())
             self._shown.enter_context(self._terminal.below_text())
-            self._progress = self._shown.enter_context(Progress(*columns, console=self._terminal.console, transient=True))
+            self._progress = self._shown.enter_context(
+                Progress(*columns, console=self._terminal.console, transient=True, auto_refresh=False)
+            )
             self._task = self._progress.add_task("layers", total=self._layers)
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=layer + 1)
+            self._progress.update(self._task, completed=layer + 1, refresh=True)
         if layer + 1 == self._layers:
             self.stop()
 

@@ -21,7 +21,7 @@ from lilliput.engine.models import usual_sampling
 from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
-from lilliput.engine.source import Source
+from lilliput.engine.source import Source, check_max_tokens
 from lilliput.errors import UsageError
 from lilliput.trace import TraceWriter
 
@@ -84,6 +84,7 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
+    check_max_tokens(max_tokens)
     options.check_distinct(
         {"--session": session_file, "--logits": logits_file, "--trace-experts": trace_file, "--json": json_file, "-f": prompt_file}
     )
@@ -99,11 +100,11 @@ def generate(
     with Engine(
         checked,
         budget=memory.budget,
-        context=saved + len(prompt_ids) + max(max_tokens, 1),
+        context=saved + len(prompt_ids) + max_tokens,
         prompt=len(prompt_ids),
         trunk=memory.trunk,
         every_read=memory.every_read,
-        reserve=max(max_tokens, 1) * kept_bytes(checked, logits=logits_file is not None),
+        reserve=max_tokens * kept_bytes(checked, logits=logits_file is not None),
         threads=threads,
         isa=isa,
     ) as engine:

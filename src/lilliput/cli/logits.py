@@ -69,7 +69,6 @@ def logits(
                 session.append(tokens)
                 shape = (1, engine.config.vocab_size)
                 write_npy(path, shape, [session.logits()[None]])
-                engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
         terminal.detail(in_short(engine))

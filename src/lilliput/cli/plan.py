@@ -17,14 +17,22 @@ from lilliput.engine.source import Source
 from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.free import own_memory, refuse_overdraft
 from lilliput.machine.memory import format_size, tightest
-from lilliput.machine.plan import Plan
+from lilliput.machine.plan import MOST_CONTEXT, MOST_SEQUENCES, Plan
 
 
 @click.command()
 @click.argument("model")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Sequences generated at a time.")
 @click.option(
-    "-c", "--context", type=click.IntRange(min=1), default=DEFAULT_CONTEXT, show_default=True, metavar="N", help="Positions per sequence."
+    "--batch", type=click.IntRange(1, MOST_SEQUENCES), default=1, show_default=True, metavar="N", help="Sequences generated at a time."
+)
+@click.option(
+    "-c",
+    "--context",
+    type=click.IntRange(1, MOST_CONTEXT),
+    default=DEFAULT_CONTEXT,
+    show_default=True,
+    metavar="N",
+    help="Positions per sequence.",
 )
 @click.option("--prompt", type=click.IntRange(min=1), metavar="N", help="How many of them are prompt.  [default: half]")
 @click.option("--measure", is_flag=True, help="Measure this machine's speed again.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from lilliput.machine.workers import Workers, result_of
 from lilliput.weights.direct import Bytes, DirectFile, memory, room
 from lilliput.weights.ring import Ring
 
@@ -36,7 +37,7 @@ class Item(Generic[T]):
     in_use: bool = True
 
     def result(self) -> tuple[Bytes, T] | None:
-        return self.future.result() if self.future else None
+        return result_of(self.future) if self.future else None
 
     @property
     def ready(self) -> bool:
@@ -57,7 +58,7 @@ class Feed(Generic[T]):
         self._ring = Ring(nbytes)
         self._taken: deque[Item[T]] = deque()  # those that have a region of the ring, oldest first
         self._coming: deque[Item[T]] = deque()
-        self._threads = ThreadPoolExecutor(READERS, "read")
+        self._threads = Workers(READERS, "reading")
         self._waiting = next(self._extents, None)
         self.bytes_read = 0
 
@@ -65,7 +66,7 @@ class Feed(Generic[T]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close(drop=True)
 
     @property
     def ready(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from lilliput.errors import ContentError, DoesNotFitError, InputError, UsageError
 from lilliput.machine import durable
+from lilliput.machine.workers import Workers, result_of
 from lilliput.weights.checked import faults
 from lilliput.weights.checkpoint import Checkpoint
 from lilliput.weights.direct import Bytes, DirectFile, room
@@ -118,23 +119,19 @@ class _Packer:
         self._total = sum(m.nbytes for m in matrices)
         self._done = sum(extent.nbytes for extent in _all_extents(matrices)[: self._skip])
         self._feed: Feed[Counts | None]
-        self._workers: ThreadPoolExecutor
+        self._workers: Workers
         self._pending: deque[tuple[Item[Counts | None], Future[Encoded]]] = deque()
         self.bytes_read = 0
 
     def run(self) -> None:
         with (
             Feed(self._files, self._extents(), self._memory, _count) as self._feed,
-            ThreadPoolExecutor(self._threads, "encode") as self._workers,
+            Workers(self._threads, "encoding") as self._workers,
         ):
-            try:
-                for matrix, skip in self._work():
-                    self._pack(matrix, skip)
-                while self._pending:
-                    self._write_oldest()
-            except BaseException:
-                self._workers.shutdown(wait=False, cancel_futures=True)
-                raise
+            for matrix, skip in self._work():
+                self._pack(matrix, skip)
+            while self._pending:
+                self._write_oldest()
             self.bytes_read = self._feed.bytes_read
 
     def _work(self) -> Iterator[tuple[Matrix, int]]:
@@ -183,7 +180,7 @@ class _Packer:
 
     def _write_oldest(self) -> None:
         item, future = self._pending.popleft()
-        encoded = future.result()
+        encoded = result_of(future)
         self._output.append(encoded.kind, encoded.data, encoded.nbytes, encoded.checksum)
         self._encoder.give_back(encoded.buffer)
         self._feed.release(item)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from lilliput.errors import UsageError
 from lilliput.machine import durable
+from lilliput.machine.workers import Workers, result_of
 from lilliput.weights.direct import Bytes
 from lilliput.weights.manifest import (
     ALIGNMENT,
@@ -81,7 +82,7 @@ class Output:
         self._lock = self._data = self._journal = -1
         self._at = 0  # in the journal
         self._flushed = 0
-        self._flusher = ThreadPoolExecutor(1, "flush")
+        self._flusher = Workers(1, "flushing")
         self._flushing: Future[None] | None = None
 
     def __enter__(self) -> Output:
@@ -167,14 +168,14 @@ class Output:
     def _flush(self) -> None:
         """Bring what was written to the disk, beside the work; wait for the flush before, so that little is ever under way."""
         if self._flushing:
-            self._flushing.result()
+            result_of(self._flushing)
         self._flushing = self._flusher.submit(_flush, self._data, self._flushed, self.end)
         self._flushed = self.end
 
     def publish(self, contents: Contents) -> None:
         """Complete: everything to the disk, then the names, the manifest last, and then the journal's end."""
         if self._flushing:
-            self._flushing.result()
+            result_of(self._flushing)
         os.ftruncate(self._data, self.end)
         durable.sync(self._data)
         self.tape.rename(self.directory / TAPE)
@@ -187,7 +188,7 @@ class Output:
         self._close()
 
     def _close(self) -> None:
-        self._flusher.shutdown()
+        self._flusher.close(drop=False)
         for fd in (self._data, self._journal, self._lock):
             if fd >= 0:
                 os.close(fd)
