@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,16 @@ def test_what_measuring_took_is_given_back(monkeypatch: pytest.MonkeyPatch) -> N
     before = own_memory()
     assert bench._experts() > 0
     assert own_memory() < before + 100_000_000
+
+
+@pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, lambda path: os.truncate(path, 3 << 30)], ids=["pipe", "directory", "giant"])
+def test_what_is_no_file_of_ours_is_nothing(
+    odd: Callable[[Path], None], files: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, 2.75)
+    bench.measure_rates(files, "bf16")
+    (place,) = cache.iterdir()
+    if odd in (os.mkfifo, Path.mkdir):
+        place.unlink()
+    odd(place)
+    assert known_rates(files, "bf16") is None

@@ -17,6 +17,7 @@ from lilliput.cli import plan as plan_module
 from lilliput.cli.main import run
 from lilliput.engine import engine as engine_module
 from lilliput.engine.engine import Engine
+from lilliput.engine.session import Session
 from lilliput.engine.stopping import StopText
 from lilliput.errors import DoesNotFitError, TokenizerError, UsageError
 from lilliput.machine.costs import ASSUMED
@@ -228,3 +229,44 @@ def test_the_largest_plan_of_the_command_line_says_what_it_needs(capsys: pytest.
         patch.setattr(plan_module, "measure_rates", lambda *_: ASSUMED)
         assert run(["plan", str(TINY_A), *largest]) == 3
     assert "is not enough for 1000000000 sequences of 1,000,000,000,000 tokens" in capsys.readouterr().err
+
+
+class OfBytes:
+    def __fspath__(self) -> bytes:
+        return b"place"
+
+
+NO_PATHS: list[Any] = [None, 5, b"place", OfBytes(), "", "a\0b", "\ud800"]
+
+
+@pytest.mark.parametrize("path", NO_PATHS, ids=["none", "number", "bytes", "of bytes", "empty", "NUL", "surrogate"])
+def test_what_is_no_path_is_refused_by_name(engine: Engine, path: Any) -> None:
+    with pytest.raises(UsageError, match="MODEL: needed a path, found "):
+        lilliput.open(path)
+    for use in (engine.session().save, Session.positions, lambda path: Session.load(engine, path)):
+        with pytest.raises(UsageError, match="path: needed a path, found "):
+            use(path)
+
+
+def test_a_home_is_found_wherever_a_path_is_typed(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    session = engine.session()
+    session.append([1, 2])
+    session.save("~/s")
+    assert (Session.positions("~/s"), Session.load(engine, "~/s").ids) == (2, [1, 2])
+    assert (tmp_path / "s").is_file()
+
+
+@pytest.mark.parametrize("text", [None, 5, b"Once", ["Once"]])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with lilliput.open("demo", memory="1GB") as speaker, pytest.raises(UsageError, match="text: needed a text, found "):
+        speaker.encode(text)
+
+
+def test_other_arguments_of_another_type_are_refused_by_name(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="on_logits: needed a function, found 5"):
+        engine.generate([1], on_logits=5)  # type: ignore[arg-type]
+    engine.session().save(tmp_path / "s")
+    for other in (None, tmp_path / "s"):
+        with pytest.raises(UsageError, match=r"engine: needed a lilliput\.Engine, found "):
+            Session.load(other, tmp_path / "s")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import EMPTY_PROMPT, Session
 from lilliput.engine.source import Source, check_max_tokens, check_whole
 from lilliput.engine.stopping import StopText
-from lilliput.errors import ContentError, UsageError
+from lilliput.errors import ContentError, UsageError, shown
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.demand import demand_of
 from lilliput.machine.free import own_memory, refuse_overdraft, settle, step_back
@@ -176,7 +176,9 @@ class Engine:
         self.check_content()
         check_max_tokens(max_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling: needed a lilliput.Sampling, found {sampling!r}")
+            raise UsageError(f"sampling: needed a lilliput.Sampling, found {shown(sampling)}")
+        if on_logits is not None and not callable(on_logits):
+            raise UsageError(f"on_logits: needed a function, found {shown(on_logits)}")
         if stop and self.tokenizer is None:
             raise UsageError("--stop needs tiktoken.model in the checkpoint, because without it there is no text")
         session = prompt if isinstance(prompt, Session) else self.session()

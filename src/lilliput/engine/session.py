@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from lilliput.engine import scheduler
-from lilliput.errors import DoesNotFitError, InputError, LilliputError, Problem, UsageError
+from lilliput.engine.source import Source
+from lilliput.errors import DoesNotFitError, InputError, LilliputError, Problem, UsageError, shown
+from lilliput.machine.places import expand
 from lilliput.model import state_file
 from lilliput.model.state import State
 
@@ -102,23 +103,26 @@ class Session:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the session to one file, all or nothing. Raises ContentError where a weight that was used is damaged."""
+        place = expand(path, "path")
         with self.turn():
             self.engine.check_content()
             self.state.check_whole()
             pending = self.ids[self.state.position :]
             if self.ids and not pending and self._logits is None:
                 raise LilliputError(LOST)
-            state_file.save(Path(path), self.state, self.engine.source.identity, pending=pending, logits=self._logits)
+            state_file.save(place, self.state, self.engine.source.identity, pending=pending, logits=self._logits)
 
     @staticmethod
     def positions(path: str | os.PathLike[str]) -> int:
         """How many tokens the session saved at `path` holds."""
-        return state_file.positions(Path(path))
+        return state_file.positions(expand(path, "path"))
 
     @classmethod
     def load(cls, engine: Engine, path: str | os.PathLike[str]) -> Session:
         """A saved session of the same checkpoint. Raises InputError naming what does not match."""
-        saved = state_file.load(Path(path), engine.config, engine.source.identity)
+        if not isinstance(getattr(engine, "source", None), Source):
+            raise UsageError(f"engine: needed a lilliput.Engine, found {shown(engine)}")
+        saved = state_file.load(expand(path, "path"), engine.config, engine.source.identity)
         try:
             engine.source.check_ids(saved.pending)
         except UsageError as error:

@@ -37,7 +37,7 @@ class Source:
         self.identity = hashlib.sha256(f"{self.config_hash} {self.checkpoint.identity} {self.config.num_layers}".encode()).hexdigest()
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Text → ids; without `tiktoken.model` a UsageError."""
+        """Text → ids; a UsageError without `tiktoken.model`, and for what is no text."""
         if self.tokenizer is None:
             raise UsageError(f"{self.directory} has no tiktoken.model, so text cannot be read: give token ids (`--ids 1,2,3`)")
         return self.tokenizer.encode(text, allow_special=allow_special)

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shlex
+import stat
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +63,9 @@ class EngineLock:
             raise UsageError(
                 f"{self.path}: the lock file cannot be made: {error.strerror}; set LILLIPUT_CACHE to a directory that can be written"
             ) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # in a pipe nobody could leave his name
+            os.close(descriptor)
+            raise UsageError(f"{self.path}: the lock file cannot be made: something that is no file is there; remove it")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

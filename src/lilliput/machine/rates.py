@@ -16,12 +16,13 @@ import msgspec
 
 from lilliput import _core
 from lilliput.errors import UsageError
-from lilliput.machine.cache import keep
+from lilliput.machine.cache import keep, kept
 from lilliput.machine.costs import Rates
 from lilliput.machine.places import cache_directory
 
 KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
 KEPT_DAYS = 30
+LARGEST = 10_000  # bytes of a file
 
 
 class _Kept(msgspec.Struct):
@@ -32,12 +33,15 @@ class _Kept(msgspec.Struct):
 def known_rates(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Rates | None:
     """What was measured lately for the device of the files and `machine` (threads, instruction set; else those in use), or None."""
     try:
-        kept = msgspec.json.decode(_place(files, kind, machine).read_bytes(), type=_Kept)
+        raw = kept(_place(files, kind, machine), LARGEST)
+        found = msgspec.json.decode(raw, type=_Kept) if raw is not None else None
     except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
         return None
-    r = kept.rates
+    if found is None:
+        return None
+    r = found.rates
     sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
-    return r if sound and abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
+    return r if sound and abs(time.time() - found.when) < KEPT_DAYS * 86400 else None
 
 
 def keep_rates(files: Sequence[Path], kind: str, rates: Rates) -> None:
