@@ -12,6 +12,7 @@ from models import build_model, greedy
 from random_checkpoint import write_tokenizer
 
 import lilliput
+from lilliput.cli.main import run
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.engine.sampling import Sampling
@@ -244,6 +245,8 @@ def test_damage_is_reported_whichever_way_the_weights_are_used(tmp_path: Path) -
             with pytest.raises(ContentError, match=NAN_SCALES):
                 use()
         assert not (tmp_path / "s").exists()
+    assert run(["logits", str(directory), "--ids", ",".join(map(str, prompt)), "-o", str(tmp_path / "l.npy")]) == 4
+    assert not (tmp_path / "l.npy").exists()
 
 
 def test_nobody_changes_the_logits_of_a_session(engine: Engine, tmp_path: Path) -> None:
