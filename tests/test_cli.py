@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import lilliput
 from lilliput.cli.main import VERBS, run
 from lilliput.cli.main import lilliput as lilliput_command
 from lilliput.cli.options import Ids
+from lilliput.engine.census import take_census
 from lilliput.engine.engine import Engine
 from lilliput.engine.source import Source
 from lilliput.text.bytelevel import byte_level_files
@@ -136,6 +138,13 @@ def test_inspect(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line["part"] for line in census["lines"]] == ["routed", "shared", "attention", "embedding", "other", "vision"]
     assert run(["inspect", TINY_A]) == 0
     assert "routed" in capsys.readouterr().out
+
+
+def test_the_name_of_a_directory_is_no_markup(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    census = replace(take_census(TINY_A), directory="/m/[b][/x]:car:")
+    monkeypatch.setattr("lilliput.cli.inspect.take_census", lambda model: census)
+    assert run(["inspect", TINY_A]) == 0
+    assert capsys.readouterr().out.startswith("/m/[b][/x]:car:: 13 layers")
 
 
 def test_tokenize_there_and_back(speaker: str, capsys: pytest.CaptureFixture[str]) -> None:

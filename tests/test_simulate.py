@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections import OrderedDict
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -202,12 +207,63 @@ def test_a_picture_without_matplotlib(recorded: str, monkeypatch: pytest.MonkeyP
     assert captured.out == ""
 
 
+class Pyplot(MagicMock):
+    """In place of matplotlib: a picture is four bytes."""
+
+    def subplots(self, **_options: object) -> tuple[Any, Any]:
+        def savefig(to: Any, **_options: object) -> None:
+            with to.open("wb") if isinstance(to, Path) else nullcontext(to) as file:
+                file.write(b"drew")
+
+        figure = MagicMock()
+        figure.savefig = savefig
+        return figure, MagicMock()
+
+
+@pytest.fixture
+def drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    canvas = SimpleNamespace(get_supported_filetypes=lambda: {"png": "", "svg": ""})
+    monkeypatch.setitem(sys.modules, "matplotlib", MagicMock())
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", Pyplot())
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", SimpleNamespace(FigureCanvasBase=canvas))
+
+
+@pytest.mark.usefixtures("drawing")
+def test_a_picture_is_whole_or_not_there(
+    recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pictures" / "a.svg"
+    file.parent.mkdir()
+    command = ["simulate", recorded, "--sizes", "4MB", "--plot", str(file)]
+    file.write_bytes(b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lilliput.machine.output.os.fsync", full)
+        assert run(command) == 3
+    assert f"{file}: could not be written: No space left on device" in capsys.readouterr().err
+    assert ([*file.parent.iterdir()], file.read_bytes()) == ([file], b"old")
+    assert run(command) == 0
+    assert ([*file.parent.iterdir()], file.read_bytes()) == ([file], b"drew")
+
+
+@pytest.mark.usefixtures("drawing")
+def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", recorded, "--plot", str(tmp_path / "a.txt")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "a.txt: needed a name that ends in one of .png, .svg" in err
+
+
 @pytest.mark.acceptance
 def test_a_picture(recorded: str, tmp_path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         missing("matplotlib is not installed: `make acceptance` does it")
-    for name, magic in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml")):
+    for name, magic in (("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a", b"\x89PNG")):
         assert run(["simulate", recorded, "--sizes", "4MB,20MB", "--plot", str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(magic)
+    assert run(["simulate", recorded, "--plot", str(tmp_path / "a.txt")]) == 2

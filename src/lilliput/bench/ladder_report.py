@@ -117,8 +117,8 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(pyplot: Any, ladder: Ladder, file: Path) -> None:
-    """Seconds and GB per token over memory. `pyplot` comes from matplotlib."""
+def draw(pyplot: Any, ladder: Ladder) -> Any:
+    """A figure: seconds and GB per token over memory. `pyplot` comes from matplotlib."""
     ran = [rung for rung in (rung.as_dict() for rung in ladder.rungs) if rung["seconds_per_token"]]
     memory = [rung["memory_bytes"] / GB for rung in ran]
     middle = [rung["seconds_per_token"]["median"] for rung in ran]
@@ -133,8 +133,7 @@ def draw(pyplot: Any, ladder: Ladder, file: Path) -> None:
     other.plot(memory, read, color="C1", marker=".", linestyle="--", label="GB read per token")
     other.set(ylabel="GB read per token", ylim=(0, None))
     figure.legend(loc="outside upper center", ncols=2)
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    return figure
 
 
 def _ids(report: dict[str, Any]) -> str:

@@ -8,8 +8,9 @@ import click
 
 from lilliput.bench.decode import measure_decode
 from lilliput.cli import options
-from lilliput.cli.bench_tables import console, show_splits, table
+from lilliput.cli.bench_tables import show_splits
 from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.tables import console, table
 from lilliput.engine.engine import Engine
 from lilliput.engine.report import facts, in_short
 from lilliput.engine.source import Source
@@ -89,7 +90,7 @@ def _show(found: dict[str, Any]) -> None:
     for name, values in found["ratios"].items():
         add(names[name], values, found["targets"].get(name, ""))
     out.print(shown)
-    out.print(f"computing: {found['computing_is']}", markup=False)
+    out.print(f"computing: {found['computing_is']}")
     show_splits(out, ["wall"], [found["split"]])
     for cached in found["page_cache"]:
-        out.print(f"{cached['file']} is read through the page cache: {cached['why']}", markup=False)
+        out.print(f"{cached['file']} is read through the page cache: {cached['why']}")

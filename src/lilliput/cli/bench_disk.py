@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput.bench.disk import measure_disk
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.tables import console, table
 from lilliput.engine.models import find_model, is_demo
 from lilliput.machine.places import expand
 
@@ -36,21 +35,15 @@ def disk(path: str, repeats: int, json_file: str | None, quiet: bool) -> None:
 
 
 def _show(report: dict[str, Any]) -> None:
-    console = Console(highlight=False)
+    out = console()
     files = report["files"]
     named = files[0] if len(files) == 1 else f"{len(files)} files beside {files[0]}"
     why = f" ({'; '.join(report['why_buffered'])})" if report["why_buffered"] else ""
-    console.print(
-        f"{named}: {report['bytes'] / 1e9:.1f} GB, {report['mode']} reads{why}, aligned to {report['alignment']}",
-        markup=False,
-        soft_wrap=True,
-    )
-    table = Table("shape", "threads", "GB/s", "lowest", "highest", "CPU s/GB", "of plain", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    out.print(f"{named}: {report['bytes'] / 1e9:.1f} GB, {report['mode']} reads{why}, aligned to {report['alignment']}")
+    shown = table("shape", "threads", "GB/s", "lowest", "highest", "CPU s/GB", "of plain")
     for row in report["shapes"]:
         speed = row["gb_per_s"]
         numbers = [f"{speed[name]:.2f}" for name in ("median", "lowest", "highest")]
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else ""
-        table.add_row(row["shape"], str(row["threads"]), *numbers, f"{row['cpu_s_per_gb']:.3f}", ratio)
-    console.print(table)
+        shown.add_row(row["shape"], str(row["threads"]), *numbers, f"{row['cpu_s_per_gb']:.3f}", ratio)
+    out.print(shown)

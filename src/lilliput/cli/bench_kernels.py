@@ -11,9 +11,10 @@ from lilliput.bench.facts import about_machine, k3
 from lilliput.bench.kernels.measure import KERNELS, measure_kernels
 from lilliput.bench.rates import beyond_caches
 from lilliput.cli import options
-from lilliput.cli.bench_tables import console, met, show_busy, table
+from lilliput.cli.bench_tables import met, show_busy
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
+from lilliput.cli.tables import console, table
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.machine.threads import default_threads
 
@@ -68,10 +69,9 @@ def _show(report: dict[str, Any]) -> None:
     out.print(
         f"{machine['cpu'] or 'processor unknown'}, {machine['cpus']} CPUs; {format_size(report['size_bytes'])} of weights per kernel, "
         f"{report['rounds']} rounds; medians",
-        markup=False,
     )
     for why in report["left_out"]:
-        out.print(why, markup=False)
+        out.print(why)
     for row in report["processor_granted"]:
         show_busy(out, row["share"], row["threads"])
     for shown in (_limits(report["yardsticks"]), _ratios(report["kernels"]), _targets(report["kernels"])):
@@ -82,12 +82,11 @@ def _show(report: dict[str, Any]) -> None:
         out.print(
             f"a decode pass without attention ({row['isa']}, {row['threads']} thread{'s' * (row['threads'] != 1)}), seconds: {seconds}; "
             f"all but weights and states {100 * row['share']:.2f} % (at most {100 * row['at_most']:g} %: {met(row['met'])})",
-            markup=False,
         )
     for row in report["digests"]:
         seen = sorted({made["digest"] for made in row["digests"]})
         makers = f"{len(row['digests'])} runs agree" if len(seen) == 1 else f"{len(row['digests'])} runs DIFFER"
-        out.print(f"{row['outputs']}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})", markup=False)
+        out.print(f"{row['outputs']}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})")
 
 
 def _number(found: dict[str, float] | None) -> str:

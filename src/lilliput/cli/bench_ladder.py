@@ -6,22 +6,19 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput import _core
 from lilliput.bench.ladder import Ladder, climb
 from lilliput.bench.ladder_report import COLUMNS, as_csv, as_json, as_markdown, cells, draw
-from lilliput.cli import options
+from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
-from lilliput.cli.picture import pyplot as load_pyplot
+from lilliput.cli.tables import console, table
 from lilliput.engine.models import find_model
 from lilliput.engine.source import check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
-WIDTH = 120  # of the table in a file or a pipe
 
 
 @click.command("ladder")
@@ -59,7 +56,7 @@ def ladder(
     sizes = options.sizes(rungs, "--rungs")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)
-    pyplot = load_pyplot() if plot_file else None
+    pyplot = picture.pyplot(plot_file) if plot_file else None
     directory = find_model(model).resolve()
     terminal = Terminal(quiet=quiet)
     given = [*(["--trunk", str(trunk)] if trunk else []), *(["--threads", str(threads)] if threads is not None else [])]
@@ -76,7 +73,7 @@ def ladder(
             with replacing(Path(file)) as out:
                 out.write(text.encode())
     if plot_file is not None:
-        draw(pyplot, found, Path(plot_file))
+        picture.save(pyplot, draw(pyplot, found), plot_file)
     if json_file != "-":
         _show(found)
     if found.interrupt is not None:
@@ -92,18 +89,14 @@ def _minutes(seconds: float) -> str:
 
 
 def _show(found: Ladder) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = WIDTH
-    table = Table(*COLUMNS, box=None, header_style="bold")
-    for column in table.columns:
-        column.justify = "right"
+    out = console()
+    shown = table(*COLUMNS, left=())
     for rung in found.rungs:
-        table.add_row(*cells(rung))
-    console.print(table)
+        shown.add_row(*cells(rung))
+    out.print(shown)
     for rung in found.rungs:
         if rung.reason:
-            console.print(f"{cells(rung)[0]}: {rung.reason}", markup=False)
+            out.print(f"{cells(rung)[0]}: {rung.reason}")
     same = next((rung.ids[0] for rung in found.rungs if rung.ids), None)
     if same is not None and len({tuple(ids) for rung in found.rungs for ids in rung.ids}) == 1:
-        console.print(f"ids identical in all runs: {','.join(map(str, same))}")
+        out.print(f"ids identical in all runs: {','.join(map(str, same))}")

@@ -10,9 +10,10 @@ import click
 from lilliput.bench.crowd import BusyCore
 from lilliput.bench.prefill import measure_prefill, reserve_for
 from lilliput.cli import options
-from lilliput.cli.bench_tables import console, met, show_busy, show_splits, table
+from lilliput.cli.bench_tables import met, show_busy, show_splits
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
+from lilliput.cli.tables import console, table
 from lilliput.engine.engine import Engine, choose_machine
 from lilliput.engine.report import facts, in_short
 from lilliput.engine.source import Source
@@ -88,7 +89,6 @@ def _show(report: dict[str, Any]) -> None:
     out = console()
     out.print(
         f"{report['layers']} layers, {report['isa']}, {report['threads']} threads, {report['rounds']} rounds; medians, lowest and highest",
-        markup=False,
     )
     show_busy(out, report["processor_granted"], report["threads"])
     shown = table("tokens", "s", "lowest", "highest", "tokens/s", "GFLOP/s", "of peak", "bytes/token", "planned")
@@ -104,17 +104,15 @@ def _show(report: dict[str, Any]) -> None:
             out.print(
                 f"{row['tokens']} tokens, scaled to {scaled['layers']} layers by arithmetic (x {scaled['factor']:.3g}): "
                 f"{scaled['tokens_per_s']:.4g} tokens/s",
-                markup=False,
             )
         if row["busy_core"]:
             slower = row["busy_core"]
             out.print(
                 f"{row['tokens']} token{'s' * (row['tokens'] != 1)} beside a busy core: {slower['median']:.2f} times as long "
                 f"({slower['lowest']:.2f}-{slower['highest']:.2f}); in proportion is {slower['in_proportion']:.2f}",
-                markup=False,
             )
         if "decode" in row:
             decode = row["decode"]
-            out.print(f"decoding: {decode['seconds']:.3g} s per token, at most {decode['at_most']:g}: {met(decode['met'])}", markup=False)
+            out.print(f"decoding: {decode['seconds']:.3g} s per token, at most {decode['at_most']:g}: {met(decode['met'])}")
     out.print()
     show_splits(out, [str(row["tokens"]) for row in report["passes"]], [row["split"] for row in report["passes"]])

@@ -1,4 +1,4 @@
-"""Tables that several benches print."""
+"""What several benches print."""
 
 from __future__ import annotations
 
@@ -6,35 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from lilliput.bench import split
+from lilliput.cli.tables import table
 
-WIDTH = 160  # of the tables in a file or a pipe
 BUSY = 0.95  # below that, figures of several threads tell more of the neighbours than of the kernels
-
-
-def console() -> Console:
-    """stdout, wide enough for the tables where nobody watches."""
-    made = Console(highlight=False, soft_wrap=True)
-    if not made.is_terminal:
-        made.width = WIDTH
-    return made
 
 
 def show_busy(out: Console, granted: float | None, threads: int) -> None:
     """Say so when the threads did not get the processors they asked for."""
     if granted is not None and granted < BUSY:
         asked = f"{threads} thread{'s' * (threads != 1)}"
-        out.print(f"the machine was busy: {asked} got {100 * granted:.0f} % of the processors asked for", markup=False)
-
-
-def table(*columns: str) -> Table:
-    """A plain table, the first column to the left and numbers to the right."""
-    made = Table(*columns, box=None, header_style="bold")
-    for column in made.columns[1:]:
-        column.justify = "right"
-    return made
+        out.print(f"the machine was busy: {asked} got {100 * granted:.0f} % of the processors asked for")
 
 
 def met(is_met: bool) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput.cli import options
 from lilliput.cli.console import write_json
+from lilliput.cli.tables import console, table
 from lilliput.engine.census import GROUPS, Census, take_census
 
 
@@ -23,17 +22,12 @@ def inspect(model: str, json_file: str | None) -> None:
 
 
 def _show(census: Census) -> None:
-    console = Console(highlight=False)
-    table = Table("part", "tensors", "parameters", "bytes", "streamed", box=None, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    out = console()
+    shown = table("part", "tensors", "parameters", "bytes", "streamed")
     for line in [*census.lines, census.total]:
         streamed = f"{line.streamed:,}" if line.streamed else "resident" if line.part in GROUPS else "not run"
-        table.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", streamed)
+        shown.add_row(line.part, f"{line.tensors:,}", f"{line.parameters:,}", f"{line.nbytes:,}", streamed)
     kinds = f"{census.kda_layers} KDA, {census.layers - census.kda_layers} MLA"
-    console.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards", soft_wrap=True)
-    console.print(table)
-    console.print(
-        f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes",
-        soft_wrap=True,
-    )
+    out.print(f"{census.directory}: {census.layers} layers ({kinds}), {census.shards} shards")
+    out.print(shown)
+    out.print(f"trunk {census.trunk_parameters:,} parameters; tape {census.tape_bytes:,} bytes; one expert {census.expert_bytes:,} bytes")

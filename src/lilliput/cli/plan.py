@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from lilliput.bench.rates import measure_rates
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json
+from lilliput.cli.tables import console, table
 from lilliput.engine.engine import DEFAULT_CONTEXT, choose_machine, use_machine
 from lilliput.engine.planning import Prospect, plan_model
 from lilliput.engine.source import Source
@@ -95,18 +93,17 @@ def as_dict(plan: Plan, prospect: Prospect) -> dict[str, Any]:
 
 
 def _show(plan: Plan, prospect: Prospect) -> None:
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
-    table = Table("memory for", "bytes", "", box=None, header_style="bold")
-    table.columns[1].justify = "right"
+    out = console()
+    shown = table("memory for", "bytes", "", left=(0, 2))
     for line in plan.lines:
-        table.add_row(line.name, f"{line.nbytes:,}", line.note)
-    table.add_row("in all", f"{plan.total:,}", f"of {plan.budget:,} ({plan.source})", style="bold")
-    console.print(table)
+        shown.add_row(line.name, f"{line.nbytes:,}", line.note)
+    shown.add_row("in all", f"{plan.total:,}", f"of {plan.budget:,} ({plan.source})", style="bold")
+    out.print(shown)
     where = f"packed, {prospect.trunk}" if prospect.trunk else "in place, not packed"
-    console.print(f"trunk ({where}): {plan.trunk_bytes_per_pass:,} bytes read per pass, at most {plan.chunk} prompt tokens per pass")
-    console.print(f"experts: {format_size(round(plan.expert_bytes_per_token))} read per token (estimate)")
+    out.print(f"trunk ({where}): {plan.trunk_bytes_per_pass:,} bytes read per pass, at most {plan.chunk} prompt tokens per pass")
+    out.print(f"experts: {format_size(round(plan.expert_bytes_per_token))} read per token (estimate)")
     each = f" with {plan.batch} sequences at a time" if plan.batch > 1 else ""
-    console.print(f"expected: {plan.seconds_per_token:.3g} s per token{each}")
+    out.print(f"expected: {plan.seconds_per_token:.3g} s per token{each}")
     rates = plan.rates
     speeds = [("disk", rates.disk_bytes_per_s), ("trunk", rates.trunk_bytes_per_s), ("experts", rates.expert_bytes_per_s)]
-    console.print(", ".join(f"{name} {speed / 1e9:.3g} GB/s" for name, speed in speeds) + f": {rates.source}")
+    out.print(", ".join(f"{name} {speed / 1e9:.3g} GB/s" for name, speed in speeds) + f": {rates.source}")

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from lilliput.cli import options
+from lilliput.cli import options, picture
 from lilliput.cli.console import Terminal, write_json
-from lilliput.cli.picture import pyplot as load_pyplot
+from lilliput.cli.tables import console, table
 from lilliput.machine.memory import format_size, parse_size
 from lilliput.simulate import EXPERT_BYTES, Simulation
 from lilliput.simulate import simulate as run_simulation
@@ -50,7 +48,7 @@ def simulate(
     options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
     asked = options.sizes(sizes, "--sizes")
     given = parse_size(expert_size, "--expert-size") if expert_size is not None else None
-    pyplot = load_pyplot() if plot_file else None
+    pyplot = picture.pyplot(plot_file) if plot_file else None
     recorded = read_trace(trace, top_k)
     if unroll:
         recorded = recorded.unrolled()
@@ -71,28 +69,27 @@ def simulate(
     if json_file != "-":
         _show(simulation)
     if plot_file:
-        _draw(pyplot, simulation, Path(plot_file))
+        picture.save(pyplot, _draw(pyplot, simulation), plot_file)
         terminal.note(f"{plot_file}: written")
 
 
 def _show(simulation: Simulation) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    out = console()
+    out.print(
         f"{simulation.passes:,} passes, {simulation.tokens:,} tokens, {simulation.requests:,} requests for {simulation.distinct:,} experts"
         f" of {format_size(simulation.expert_bytes)}; first uses {100 * simulation.rate(simulation.distinct):.1f} %"
     )
     names = list(simulation.rows[0].hits)
-    table = Table("memory", "experts", *names, "belady", box=None, header_style="bold")
-    for column in table.columns:
-        column.justify = "right"
+    shown = table("memory", "experts", *names, "belady", left=())
     for row in simulation.rows:
         rates = [f"{100 * simulation.rate(hits):.1f}" for hits in [*row.hits.values(), row.belady]]
-        table.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
-    console.print(table)
-    console.print(f"hits in percent; the default policy is {DEFAULT}")
+        shown.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
+    out.print(shown)
+    out.print(f"hits in percent; the default policy is {DEFAULT}")
 
 
-def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:
+def _draw(pyplot: Any, simulation: Simulation) -> Any:
+    """The figure. `pyplot` comes from matplotlib."""
     gigabyte = 1e9
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
     rows = sorted(simulation.rows, key=lambda row: row.size)
@@ -107,5 +104,4 @@ def _draw(pyplot: Any, simulation: Simulation, file: Path) -> None:
     axes.set(xlabel="memory for experts (GB)", ylabel="hits (%)", ylim=(0, None), xlim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(file, dpi=150)
-    pyplot.close(figure)
+    return figure
