@@ -15,7 +15,7 @@ import click
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import UsageError
 from lilliput.machine.memory import chosen_budget, parse_size
-from lilliput.machine.output import output_path
+from lilliput.machine.output import Stamp, is_direct, output_path, stamp
 from lilliput.machine.places import expand
 from lilliput.machine.plan import Budget
 
@@ -198,6 +198,15 @@ def check_distinct(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
         if path in seen:
             raise UsageError(f"{seen[path]} and {option}: needed two files, found {file} for both: one would overwrite the other")
         seen[path] = option
+
+
+def read_stamp(session: str | None) -> Stamp | None:
+    """What tells whether the file of a session has changed since; None where there is none yet. UsageError for what cannot be one."""
+    if session is None:
+        return None
+    if is_direct(Path(session)):
+        raise UsageError(f"--session: {session}: needed a file, found a pipe or a device: a session is read again")
+    return stamp(Path(session))
 
 
 def read_sampling(greedy: bool, usual: Mapping[str, float], **given: float | int | None) -> Sampling:

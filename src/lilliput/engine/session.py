@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from lilliput.engine import scheduler
 from lilliput.errors import DoesNotFitError, InputError, LilliputError, Problem, UsageError
+from lilliput.machine.output import Stamp
 from lilliput.model import state_file
 from lilliput.model.state import State
 
@@ -59,13 +61,16 @@ class Session:
             self.engine.step_back()
             pending = self.ids[self.state.position :]
             work = scheduler.Work(self.state, pending, [len(pending) - 1])
-            for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):
-                for part in parts:
-                    if len(part.span.logits):
-                        self._logits = part.span.logits[-1]
+            for _ in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more, note=self._note):
+                pass
         if self._logits is None:
             raise LilliputError("the logits after the last id were lost in an interrupt: append another id, or start the sequence anew")
         return self._logits
+
+    def _note(self, parts: Sequence[scheduler.Done]) -> None:
+        for part in parts:
+            if len(part.span.logits):
+                self._logits = part.span.logits[-1]
 
     def copy(self) -> Session:
         """An independent continuation from the same point."""
@@ -73,10 +78,15 @@ class Session:
         other.ids, other._logits = list(self.ids), self._logits
         return other
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the session to one file, all or nothing."""
+    def save(self, path: str | os.PathLike[str], *, was: Stamp | EllipsisType | None = ...) -> None:
+        """Write the session to one file, all or nothing.
+
+        `was`: what `lilliput.machine.output.stamp` said of the file when this session began; a file that is another one by now stays, and
+        the LilliputError tells where this session is saved instead.
+        """
         self.state.check_whole()
-        state_file.save(Path(path), self.state, self.engine.source.identity, pending=self.ids[self.state.position :], logits=self._logits)
+        pending = self.ids[self.state.position :]
+        state_file.save(Path(path), self.state, self.engine.source.identity, pending=pending, logits=self._logits, was=was)
 
     @staticmethod
     def positions(path: str | os.PathLike[str]) -> int:
