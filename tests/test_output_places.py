@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +115,55 @@ def test_a_session_that_another_run_has_saved_meanwhile_is_kept(
     assert theirs[:-2] == [*before, 7]
     assert ours == [*before, 9, *json.loads((tmp_path / "j").read_bytes())["ids"]]
     assert run([*arguments, "9"]) == 0, "who looks again may go on"
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
+OVERWRITTEN = {
+    "logits": ["logits", "T", "--ids", "1", "-o", "T/model-00001-of-000003.safetensors"],
+    "logits over its prompt": ["logits", "T", "-f", "p", "-o", "p"],
+    "logits by a link": ["logits", "T", "--ids", "1", "-o", "link"],
+    "logits in a hub's cache": ["logits", "snapshot", "--ids", "1", "-o", "blobs/config.json"],
+    "generate": ["generate", "T", "--ids", "1", "-n", "1", "--json", "T/model.safetensors.index.json"],
+    "generate beside the shards": ["generate", "T", "--ids", "1", "-n", "1", "--session", "T/new"],
+    "generate over its packed tape": ["generate", "T", "--ids", "1", "-n", "1", "--json", "T.lilliput/manifest.json"],
+    "generate over its prompt": ["generate", "demo", "-f", "p", "-n", "1", "--session", "p"],
+    "tokenize": ["tokenize", "demo", "-f", "p", "--json", "./p"],
+    "compare, first": ["compare", "a.npy", "b.npy", "--json", "a.npy"],
+    "compare, second": ["compare", "a.npy", "b.npy", "--json", "b.npy"],
+    "inspect": ["inspect", "T", "--json", "T/config.json"],
+    "plan": ["plan", "T", "--json", "T/config.json"],
+    "pack": ["pack", "T", "--json", "T/config.json"],
+    "verify": ["verify", "T.lilliput", "--json", "T.lilliput/manifest.json"],
+    "simulate": ["simulate", "p", "--json", "p"],
+    "bench open": ["bench", "open", "T", "--json", "T/config.json"],
+    "bench disk": ["bench", "disk", "p", "--json", "p"],
+    "bench decode": ["bench", "decode", "T", "--json", "T/config.json"],
+}
+
+
+@pytest.mark.parametrize("case", OVERWRITTEN)
+def test_no_output_takes_the_place_of_an_input(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(TINY_A, "T")
+    Path("T.lilliput").mkdir()
+    Path("T.lilliput/manifest.json").write_text("{}")
+    Path("p").write_text("Once")
+    Path("link").symlink_to("T/config.json")
+    Path("blobs").mkdir()
+    Path("snapshot").mkdir()
+    for file in Path("T").iterdir():
+        shutil.copy(file, "blobs")
+        (Path("snapshot") / file.name).symlink_to(Path("../blobs") / file.name)
+    for name in ("a.npy", "b.npy"):
+        np.save(name, np.ones((2, 3), np.float32))
+    before = everything(tmp_path)
+    assert run(OVERWRITTEN[case]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "needed two files" in err or "needed a place outside of" in err
+    assert everything(tmp_path) == before

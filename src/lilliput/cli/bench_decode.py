@@ -16,7 +16,7 @@ from lilliput.engine.report import facts, in_short
 from lilliput.engine.source import Source
 
 
-@click.command("decode")
+@click.command("decode", cls=options.Verb)
 @click.argument("model")
 @click.option("--ids", type=options.Ids(), default="1,2,3,4,5", show_default=True, metavar="1,2,3", help="The prompt as token ids.")
 @click.option("-n", "--tokens", type=int, default=4, show_default=True, metavar="N", help="Passes per round.")

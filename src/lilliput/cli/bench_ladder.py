@@ -21,7 +21,7 @@ from lilliput.machine.output import replacing
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
 
 
-@click.command("ladder")
+@click.command("ladder", cls=options.Verb)
 @click.argument("model")
 @click.option("--rungs", default=RUNGS, show_default=True, metavar="SIZE,...", help="The budgets.")
 @click.option("--ids", type=options.Ids(), default="1,2,3,4,5", show_default=True, metavar="1,2,3", help="The prompt as token ids.")
@@ -52,7 +52,6 @@ def ladder(
     The ids must be the same on every rung. A budget below the floor is shown as refused. Where no ceiling can be made (control
     groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C keeps what has been measured.
     """
-    options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)

@@ -27,7 +27,7 @@ from lilliput.trace import TraceWriter
 COST_BYTES = 1100  # of a token's entries in the report: measured
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @options.prompt_source
 @click.option("-n", "--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Generate at most N tokens.")
@@ -83,9 +83,6 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
-    options.check_distinct(
-        {"--session": session_file, "--logits": logits_file, "--trace-experts": trace_file, "--json": json_file, "-f": prompt_file}
-    )
     before = options.read_stamp(session_file)
     source = options.read_prompt(prompt, prompt_file, ids, optional=before is not None)
     sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)

@@ -20,7 +20,7 @@ from lilliput.machine.memory import format_size, tightest
 from lilliput.machine.plan import Plan
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Sequences generated at a time.")
 @click.option(
