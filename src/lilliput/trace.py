@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem, UsageError
-from lilliput.machine.output import not_written, temporary_name
+from lilliput.machine.output import discard, is_direct, not_written, open_direct, temporary_name
 from lilliput.machine.small_files import read_small
 
 Ids = npt.NDArray[np.int32]
@@ -46,16 +46,18 @@ MOST_PROBLEMS = 1000  # that are named
 class TraceWriter:
     """Streams a trace to `path`, under a temporary name until it is closed; what is no regular file (a pipe) is written to directly.
 
-    A killed run leaves `FILE.PROCESS.partial`, which is as readable. Of the model it records `top_k` and `expert_bytes`, the memory that
-    one expert takes in its cache. Raises DoesNotFitError where the disk is full, LilliputError for any other failure; both name the file.
+    A killed run leaves `FILE.XXXXXXXX.partial`, which is as readable; a trace that could not be written to the end is removed at once. Of
+    the model it records `top_k` and `expert_bytes`, the memory that one expert takes in its cache. Raises DoesNotFitError where the disk is
+    full, LilliputError for any other failure; both name the file.
     """
 
     def __init__(self, path: Path, *, top_k: int, expert_bytes: int) -> None:
-        self.path = path.resolve()
-        direct = self.path.exists() and not self.path.is_file()
-        self._partial = None if direct else temporary_name(self.path)
-        with self._failures():
-            self._file = (self._partial or self.path).open("wb", buffering=1 << 20)
+        self.path = path if is_direct(path) else path.resolve()
+        self._partial = None if is_direct(path) else temporary_name(self.path)
+        try:
+            self._file = self._partial.open("xb", buffering=1 << 20) if self._partial is not None else open_direct(path)
+        except OSError as error:
+            raise not_written(self.path, error) from error
         self._write(HEADER.pack(MAGIC, VERSION, top_k, expert_bytes))
 
     def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
@@ -71,23 +73,32 @@ class TraceWriter:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
+        """A full disk needs the room for the other files of the run; a pipe at which an interrupt has found us takes no more."""
         try:
             yield
         except OSError as error:
+            self._give_up()
             raise not_written(self.path, error) from error
+        except BaseException:
+            if self._partial is None:
+                self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        discard(self._file)
+        if self._partial is not None:
+            with suppress(OSError):
+                self._partial.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give the file its name. Safe to call twice."""
         if self._file.closed:
             return
         with self._failures():
-            try:
-                self._file.flush()
-                if self._partial is not None:
-                    os.fsync(self._file.fileno())
-            finally:
-                with suppress(OSError):  # told already, and closing tries to write the same once more
-                    self._file.close()
+            self._file.flush()
+            if self._partial is not None:
+                os.fsync(self._file.fileno())
+            self._file.close()
             if self._partial is not None:
                 self._partial.replace(self.path)
 

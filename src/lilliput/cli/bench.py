@@ -22,7 +22,7 @@ def bench() -> None:
     """Measure, with ratios rather than promises."""
 
 
-@bench.command("open")
+@bench.command("open", cls=options.Verb)
 @click.argument("model")
 @options.json_option
 def open_(model: str, json_file: str | None) -> None:

@@ -19,7 +19,7 @@ from lilliput.machine.memory import format_size
 IMPOSSIBLE = 0.95  # of the slower of reading and computing; nearer to 1 it is how exactly they can be measured
 
 
-@click.command("decode")
+@click.command("decode", cls=options.Verb)
 @click.argument("model")
 @click.option("--ids", type=options.Ids(), default="1,2,3,4,5", show_default=True, metavar="1,2,3", help="The prompt as token ids.")
 @click.option("-n", "--tokens", type=int, default=4, show_default=True, metavar="N", help="Passes per round.")

@@ -22,7 +22,7 @@ RATIOS = ("read", "copy", "peak", "one token", "doubles", "numpy", "torch")
 TITLES = {"read": "of read", "copy": "of copy", "peak": "of peak", "one token": "x 1 token"}
 
 
-@click.command("kernels")
+@click.command("kernels", cls=options.Verb)
 @click.option("--kernels", metavar="NAME,...", help=f"Which; default all: {', '.join(KERNELS)}.")
 @click.option("--size", default="1GB", show_default=True, metavar="SIZE", help="Weights of each kernel; three to four times that is taken.")
 @click.option("-t", "--threads", metavar="N,...", help="Numbers of threads; default: 1 and what affinity, quota and cores allow.")

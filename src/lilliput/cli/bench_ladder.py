@@ -21,7 +21,7 @@ from lilliput.machine.output import replacing
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
 
 
-@click.command("ladder")
+@click.command("ladder", cls=options.Verb)
 @click.argument("model")
 @click.option("--rungs", default=RUNGS, show_default=True, metavar="SIZE,...", help="The budgets.")
 @click.option("--ids", type=options.Ids(), default="1,2,3,4,5", show_default=True, metavar="1,2,3", help="The prompt as token ids.")
@@ -53,7 +53,6 @@ def ladder(
     groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C, or another engine in the
     way, ends it and keeps what has been measured.
     """
-    options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
     check_max_tokens(tokens, "-n")
     if threads is not None:

@@ -21,7 +21,7 @@ from lilliput.errors import DoesNotFitError
 from lilliput.machine.memory import format_size
 
 
-@click.command("prefill")
+@click.command("prefill", cls=options.Verb)
 @click.argument("model")
 @click.option("--tokens", default="1,8,64,512,2048", show_default=True, metavar="N,...", help="Lengths of the passes.")
 @click.option("--repeats", type=int, default=3, show_default=True, metavar="N", help="Rounds.")

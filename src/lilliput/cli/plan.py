@@ -20,7 +20,7 @@ from lilliput.machine.memory import format_size, tightest
 from lilliput.machine.plan import MOST_CONTEXT, MOST_SEQUENCES, Plan
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @click.option(
     "--batch", type=click.IntRange(1, MOST_SEQUENCES), default=1, show_default=True, metavar="N", help="Sequences generated at a time."

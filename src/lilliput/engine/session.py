@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from lilliput.engine import scheduler
 from lilliput.engine.source import Source
 from lilliput.errors import DoesNotFitError, InputError, LilliputError, Problem, UsageError, shown
+from lilliput.machine.output import Stamp
 from lilliput.machine.places import expand
 from lilliput.model import state_file
 from lilliput.model.state import State
@@ -86,13 +88,16 @@ class Session:
             self.engine.step_back()
             pending = self.ids[self.state.position :]
             work = scheduler.Work(self.state, pending, [len(pending) - 1])
-            for parts in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more):
-                for part in parts:
-                    if len(part.span.logits):
-                        self._logits = _read_only(part.span.logits[-1])
+            for _ in scheduler.run(self.engine.model, [work], self.engine.chunk, more=more, note=self._note):
+                pass
         if self._logits is None:
             raise LilliputError(LOST)
         return self._logits
+
+    def _note(self, parts: Sequence[scheduler.Done]) -> None:
+        for part in parts:
+            if len(part.span.logits):
+                self._logits = _read_only(part.span.logits[-1])
 
     def copy(self) -> Session:
         """An independent continuation from the same point."""
@@ -101,8 +106,12 @@ class Session:
             other.ids, other._logits = list(self.ids), self._logits
             return other
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the session to one file, all or nothing. Raises ContentError where a weight that was used is damaged."""
+    def save(self, path: str | os.PathLike[str], *, was: Stamp | EllipsisType | None = ...) -> None:
+        """Write the session to one file, all or nothing. Raises ContentError where a weight that was used is damaged.
+
+        `was`: what `lilliput.machine.output.stamp` said of the file when this session began; a file that is another one by now stays, and
+        the LilliputError tells where this session is saved instead.
+        """
         place = expand(path, "path")
         with self.turn():
             self.engine.check_content()
@@ -110,7 +119,7 @@ class Session:
             pending = self.ids[self.state.position :]
             if self.ids and not pending and self._logits is None:
                 raise LilliputError(LOST)
-            state_file.save(place, self.state, self.engine.source.identity, pending=pending, logits=self._logits)
+            state_file.save(place, self.state, self.engine.source.identity, pending=pending, logits=self._logits, was=was)
 
     @staticmethod
     def positions(path: str | os.PathLike[str]) -> int:
