@@ -48,15 +48,15 @@ def straight() -> list[int]:
 
 def fail_after(monkeypatch: pytest.MonkeyPatch, tokens: int, error: Callable[[], BaseException]) -> None:
     """As a shard that is gone when the pass behind so many tokens wants to read it."""
-    honest, calls = Session.logits, list[int]()
+    honest, calls = Session.next_logits, list[int]()
 
-    def logits(self: Session, **options: Any) -> Any:
+    def next_logits(self: Session, more: bool) -> Any:
         calls.append(1)
         if len(calls) > tokens:
             raise error()
-        return honest(self, **options)
+        return honest(self, more)
 
-    monkeypatch.setattr(Session, "logits", logits)
+    monkeypatch.setattr(Session, "next_logits", next_logits)
 
 
 ENDS = {LilliputError("a shard is gone"): 1, OSError(errno.EIO, "bad", "shard"): 1, MemoryError(): 3, KeyboardInterrupt(): 130}
