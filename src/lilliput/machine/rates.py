@@ -14,13 +14,16 @@ from pathlib import Path
 import msgspec
 
 from lilliput import _core
-from lilliput.errors import UsageError
+from lilliput.errors import InputError, UsageError
 from lilliput.machine.cache import keep
 from lilliput.machine.costs import Rates
 from lilliput.machine.places import cache_directory
+from lilliput.machine.small_files import read_small
 
 KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
 KEPT_DAYS = 30
+LARGEST = 65536  # bytes of a note
+SLOWEST, FASTEST, MOST_MORE = 1e3, 1e15, 1e3  # bytes per second, and what a further token costs: a note beyond is nobody's measurement
 
 
 class _Kept(msgspec.Struct):
@@ -31,11 +34,12 @@ class _Kept(msgspec.Struct):
 def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
     """What was measured lately for these files' device and the way we compute now; None where nothing was."""
     try:
-        kept = msgspec.json.decode(_place(files, kind).read_bytes(), type=_Kept)
-    except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
+        kept = msgspec.json.decode(read_small(_place(files, kind), LARGEST) or b"", type=_Kept)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError, UsageError):  # UsageError: no cache directory
         return None
     r = kept.rates
-    sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
+    speeds = (r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s)
+    sound = all(SLOWEST <= speed <= FASTEST for speed in speeds) and 0 <= r.more_tokens <= MOST_MORE and r.source.isprintable()
     return r if sound and abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
 
 
