@@ -6,6 +6,8 @@ export OPENBLAS_NUM_THREADS := 1
 BIN := $(VENV)/bin
 BUILD_STAMP := $(VENV)/.built-$(shell cat CMakeLists.txt pyproject.toml src/core/*.* src/core/selftest/*.* src/core/bench/*.* 2>/dev/null | cksum | cut -d' ' -f1)
 
+# They share .venv and build/: whoever calls us with -j, or has it in MAKEFLAGS, gets one after the other.
+.NOTPARALLEL:
 .PHONY: demo test hunt acceptance ladder lint bench test-sanitize test-aarch64 test-baseline clean
 
 $(BIN)/python:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +13,34 @@ import pytest
 from fixtures_synth import k3_sparse, mini, tiny_synth  # noqa: F401  (fixtures of the whole session)
 from hypothesis import HealthCheck, settings
 
+import lilliput
+
 ROOT = Path(__file__).resolve().parent.parent
 # A suite started in the background of a script inherits an ignored Ctrl-C: the tests that interrupt would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same commit gives the same answer, however slow the machine. `make hunt` looks for examples that nobody has tried yet.
-UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What whoever starts the tests thinks of terminals and languages is not tested; programs started by tests would follow it.
+for name in list(os.environ):
+    if name.startswith("LC_") or name in (
+        "LANG",
+        "LANGUAGE",
+        "COLUMNS",
+        "LINES",
+        "FORCE_COLOR",
+        "NO_COLOR",
+        "TTY_COMPATIBLE",
+        "LILLIPUT_ISA",
+    ):
+        del os.environ[name]
+
+# The same commit gives the same answer, however slow the machine. `make hunt` looks for examples that nobody has tried yet, in CI as well.
+UNTIMED = settings(settings.get_profile("default"), deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False)
 settings.register_profile("repeatable", UNTIMED, derandomize=True, database=None)
 settings.register_profile("hunt", UNTIMED)
 settings.load_profile("repeatable")
+# Hypothesis also tries the constants of our modules that are loaded by then: all are from the start, whichever tests a worker ran before.
+for module in pkgutil.walk_packages(lilliput.__path__, "lilliput."):
+    importlib.import_module(module.name)
 
 REQUIRE_ALL = os.environ.get("LILLIPUT_REQUIRE_ALL") == "1"
 

@@ -48,7 +48,7 @@ def k3_sparse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         return
     folder = cache.mkdir("lilliput-synth")
     directory = folder / f"k3-{fingerprint()}"
-    with _locked(folder / "lock"):
+    with locked(folder / "lock"):
         for old in folder.glob("k3-*"):
             if old != directory:
                 shutil.rmtree(old)
@@ -75,13 +75,13 @@ def shared_checkpoint(shape: str, request: pytest.FixtureRequest, factory: pytes
         base = base.parent
     users = base / f"synth-{shape}-users"
     directory = base / f"synth-{shape}"
-    with _locked(base / f"synth-{shape}.lock"):
+    with locked(base / f"synth-{shape}.lock"):
         users.mkdir(exist_ok=True)
         if not (directory / "config.json").exists():
             write_apart(directory, shape)
         (users / worker).touch()
     yield directory
-    with _locked(base / f"synth-{shape}.lock"):
+    with locked(base / f"synth-{shape}.lock"):
         (users / worker).unlink()
         if not any(users.iterdir()):
             shutil.rmtree(directory)
@@ -95,7 +95,7 @@ def write_apart(directory: Path, shape: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

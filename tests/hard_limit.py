@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from conftest import missing
+from fixtures_synth import locked
 
 from lilliput.machine import ceiling as machine
 from lilliput.machine.ceiling import Ceiling, NoCeilingError
@@ -21,6 +23,16 @@ def ceiling(nbytes: int) -> Iterator[Ceiling]:
             yield group
     except NoCeilingError as error:
         missing(str(error))
+
+
+@contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """Runs that take gigabytes do so one after the other, whichever of pytest's workers has them: two might not fit the machine.
+
+    `folder`: a temporary one of the test.
+    """
+    with locked(folder.parents[1] / "large.lock"):
+        yield
 
 
 def run_under(group: Ceiling, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -57,3 +57,11 @@ def test_kernels_share_no_function_and_run_nothing_at_load(target: str) -> None:
     assert not [s for s in symbols if "_GLOBAL__sub_I" in s], "an initialiser runs at load"
     sections = subprocess.run(["objdump", "-h", str(file)], capture_output=True, text=True, check=True).stdout
     assert ".init_array" not in sections
+
+
+@pytest.mark.parametrize("target", ["lilliput_core", "lilliput_yardsticks"])
+def test_nothing_is_made_at_its_first_use(target: str) -> None:
+    """A static of a function has a lock: the child of a fork that came while another thread made it would wait for ever."""
+    for file in objects(target):
+        symbols = subprocess.run(["nm", "-u", str(file)], capture_output=True, text=True, check=True).stdout
+        assert "__cxa_guard" not in symbols, file.name

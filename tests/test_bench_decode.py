@@ -16,6 +16,8 @@ from conftest import missing
 from lilliput.bench import decode as bench
 from lilliput.bench.decode import measure_decode
 from lilliput.bench.extents import Play, PureReading, Raw
+from lilliput.bench.split import Split
+from lilliput.cli import bench_decode
 from lilliput.cli.main import run
 from lilliput.engine.engine import Engine
 from lilliput.engine.source import Source
@@ -57,17 +59,43 @@ def test_the_report_has_every_figure(engine: Engine) -> None:
     found = measure_decode(engine, IDS, tokens=2, repeats=2, progress=lambda done, total: steps.append((done, total)))
     assert (found["rounds"], found["passes_per_round"]) == (2, 2)
     assert steps == [(i + 1, 13) for i in range(13)]
+    assert found["trunk"] == "in place"
+    assert found["processor_granted"] > 0
     for group in ("seconds_per_pass", "gb_per_s", "ratios"):
         for values in found[group].values():
             assert 0 <= values["lowest"] <= values["median"] <= values["highest"]
     overlap = {"wall_over_limit", "streaming_over_raw", "reading_over_raw"}
     assert set(found["ratios"]) == overlap | {"reader_cpu_s_per_gb", "reading_cpu_s_per_gb"}
+    ratio = found["ratios"]["wall_over_limit"]
+    assert (ratio["at_most"], ratio["met"]) == (1.05, ratio["median"] <= 1.05)
+    assert "met" not in found["ratios"]["reading_over_raw"]
     assert set(found["gb_per_s"]) == {"streaming", "reading", "raw, 1 thread", "raw, 4 threads"}
     assert found["computing_is"] == "the same passes, all weights in memory"
     assert found["split"]["passes"] == 4
     assert found["split"]["kernels"]["attention"]["calls"] == engine.config.num_layers - sum(engine.config.is_kda)
     assert found["split"]["waited_for_disk_s"] >= 0
     json.dumps(found)
+
+
+def told(capsys: pytest.CaptureFixture[str], ratio: float, granted: float = 1.0) -> list[str]:
+    """What the command shows of a round whose wall time was `ratio` of what it cannot beat."""
+    spread = {"median": 1.0, "lowest": ratio, "highest": 1.0}
+    found = {"rounds": 1, "passes_per_round": 4, "bytes_per_pass": spread, "budget_bytes": 700_000_000, "trunk": "packed", "threads": 2}
+    found |= {"processor_granted": granted, "computing_is": "the same passes", "seconds_per_pass": {"wall": spread}, "gb_per_s": {}}
+    found |= {"ratios": {"wall_over_limit": spread | {"at_most": 1.05, "met": True}}, "split": Split(1, 1.0).as_dict(64), "page_cache": []}
+    bench_decode._show(found)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_command_says_how_it_was_measured_and_whether_the_figures_can_be_right(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, 0.96)
+    assert lines[0] == "1 round of 4 passes, 0.000 GB read per pass with 700MB, trunk packed"
+    assert "computing: the same passes" in lines[1]
+    assert not any("busy" in line for line in lines)
+    assert any("at most 1.05" in line and line.rstrip().endswith("met") for line in lines)
+    assert any("Python, forks and joins, no target for a model so small" in line for line in lines)
+    assert any("the engine took less time than its reading or computing" in line for line in told(capsys, 0.65))
+    assert "the machine was busy: 2 threads got 50 % of the processors asked for" in told(capsys, 0.96, granted=0.5)
 
 
 @pytest.mark.usefixtures("anywhere")

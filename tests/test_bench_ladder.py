@@ -17,8 +17,9 @@ from lilliput.bench import ladder as bench
 from lilliput.bench.ladder import Ladder, Rung, climb
 from lilliput.bench.ladder_report import COLUMNS, as_csv, as_json, as_markdown
 from lilliput.cli.main import run
-from lilliput.errors import LilliputError, UsageError
+from lilliput.errors import DoesNotFitError, LilliputError, UsageError
 from lilliput.machine.ceiling import Ceiling, NoCeilingError
+from lilliput.machine.lock import engine_lock
 
 MB = 1_000_000
 IDS = [1, 2, 3, 4, 5]
@@ -83,6 +84,7 @@ def test_csv_and_markdown_hold_the_table(climbed: tuple[int, Path]) -> None:
     ids = ",".join(map(str, report_of(climbed)["ids"]))
     assert f"identical in all runs ({ids})" in page
     assert "sparse" not in page
+    assert "`lilliput bench ladder MODEL --rungs 30MB,150MB,200MB,300MB --ids 1,2,3,4,5 -n 3 --repeats 2`" in page
     assert f"| {' | '.join(COLUMNS)} |" in page
     for row in rows:
         assert f"| {' | '.join(row[name] for name in COLUMNS)} |" in page
@@ -172,6 +174,24 @@ def test_an_interrupt_keeps_the_rungs_that_are_done(
     assert "| 1MB | ran | 1 |" in page.read_text()
     assert "Interrupted" in page.read_text()
     assert "| 2MB" not in page.read_text()
+
+
+def test_another_engine_ends_the_ladder_and_is_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with engine_lock(), pytest.raises(DoesNotFitError) as held:
+        engine_lock().acquire()
+    calls = fake(monkeypatch, lambda size, n: (3, f"lilliput: {held.value}") if n == 2 else [8, 9])
+    page, report = tmp_path / "l.md", tmp_path / "l.json"
+    arguments = ["bench", "ladder", str(small_model), "--rungs", "1MB,2MB,3MB", "--markdown", str(page), "--json", str(report)]
+    assert run(arguments) == 3
+    assert len(calls) == 2
+    assert f"lilliput: {held.value}\n" in capsys.readouterr().err
+    assert [rung["status"] for rung in json.loads(report.read_bytes())["rungs"]] == ["ran", "waiting", "waiting"]
+    assert json.loads(report.read_bytes())["another_engine"] == str(held.value)
+    assert "| 1MB | ran | 1 |" in page.read_text()
+    assert "Ended by another engine" in page.read_text()
+    assert "refused" not in page.read_text()
 
 
 def test_progress_says_what_is_done_and_what_is_left(

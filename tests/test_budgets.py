@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_limit import ceiling, run_under
+from hard_limit import ceiling, run_under, turn
 
 IDS = "1,2,3,4,5,6,7"
 BUDGETS = ["260MB", "400MB", "700MB", "1.5GB", None]  # from near the floor to everything pinned
@@ -19,7 +19,8 @@ BUDGETS = ["260MB", "400MB", "700MB", "1.5GB", None]  # from near the floor to e
 def generate(model: Path, folder: Path, budget: str | None, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = ["generate", str(model), "--ids", IDS, "-n", "3", "--logits", str(folder / "l.npy"), "--json", str(folder / "r.json")]
     arguments += ["--memory", budget] if budget else []
-    return subprocess.run([sys.executable, "-m", "lilliput", *arguments, *options], capture_output=True, text=True, check=False)
+    with turn(folder):
+        return subprocess.run([sys.executable, "-m", "lilliput", *arguments, *options], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -157,6 +157,24 @@ def test_tokenize_there_and_back(speaker: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "Hello <|open|>\n"
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("genrate", "generate"), ("simulat", "simulate"), ("pakc", "pack"), ("xyz", None)])
+def test_a_verb_that_is_nearly_one_is_suggested(typed: str, meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([typed]) == 2
+    err = capsys.readouterr().err
+    assert f"No such command '{typed}'." in err
+    assert (f"Did you mean '{meant}'?" in err) if meant else "mean" not in err
+
+
+def test_the_closing_lines_tell_no_speed_of_what_was_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = str(tmp_path / "s")
+    assert run(["generate", TINY_A, "--ids", "1,2,3", "-n", "2", "--session", session]) == 0
+    err = capsys.readouterr().err
+    assert "prompt of 3 at" in err
+    assert "while reading;" in err  # a few KB: no speed of a disk, so it is not set beside the plan's
+    assert run(["generate", TINY_A, "-n", "2", "--session", session]) == 0
+    assert "prompt of" not in capsys.readouterr().err
+
+
 def test_a_session_file_continues_a_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = str(tmp_path / "s")
     prompt, new = EXPECTED["tiny-b"]["prompt_ids"], EXPECTED["tiny-b"]["greedy_ids"][:7]

@@ -108,8 +108,8 @@ def test_measured_rates_are_used(
 ) -> None:
     asked = []
 
-    def measure(files: list[Path], kind: str) -> Rates:
-        asked.append((sorted(file.suffix for file in files)[0], kind))
+    def measure(files: list[Path], kind: str, shards: list[Path]) -> Rates:
+        asked.append((sorted(file.suffix for file in files)[0], kind, {file.parent for file in shards}))
         return Rates(1e6, 1e9, 1e9, source="a slow disk")
 
     if not arguments:
@@ -117,7 +117,7 @@ def test_measured_rates_are_used(
     monkeypatch.setattr("lilliput.cli.plan.measure_rates", measure)
     given = ("--memory", "4GB", "--trunk-memory", "1MB")
     report = plan(capsys, str(tiny_synth), *given, *arguments)
-    assert asked == [(".safetensors", "bf16")]
+    assert asked == [(".safetensors", "bf16", {tiny_synth})]
     assert report["rates"]["source"] == "a slow disk"
     assert report["seconds_per_token"] >= report["trunk_bytes_per_pass"] / 1e6
 

@@ -12,6 +12,7 @@ from models import build_model, greedy
 from random_checkpoint import write_tokenizer
 
 import lilliput
+from lilliput.cli.main import run
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
 from lilliput.engine.sampling import Sampling
@@ -19,6 +20,7 @@ from lilliput.engine.session import Session
 from lilliput.engine.source import Source
 from lilliput.errors import ContentError, InputError, LilliputError, NumericError, UsageError
 from lilliput.machine.plan import Budget
+from lilliput.model.state import State
 
 TINY_A = Path(__file__).parent / "oracle" / "tiny-a"
 PROMPT = [21, 173, 248, 284]
@@ -133,7 +135,7 @@ def test_logits_of_every_position(engine: Engine) -> None:
         ([-1], {}, "token id -1"),
         ([317], {}, "stands for an image"),
         ("text", {}, "no tiktoken.model"),
-        (PROMPT, {"max_tokens": 0}, "--max-tokens: needed at least 1"),
+        (PROMPT, {"max_tokens": 0}, "--max-tokens: needed 1 to 1000000000, found 0"),
         (PROMPT, {"stop": ["x"]}, "--stop needs tiktoken.model"),
     ],
 )
@@ -200,19 +202,69 @@ def test_a_nan_is_an_error_that_names_the_layer(tmp_path: Path, name: str, chang
         list(engine.generate(PROMPT))
 
 
+def damaged(tmp_path: Path) -> tuple[Path, list[int]]:
+    """tiny-a with two NaN scales in an expert, and the prompt whose first token needs it."""
+    expected, routing = json.loads((TINY_A / "expected.json").read_text()), np.load(TINY_A / "routing.npz")
+    expert = int(routing["idx"][2, 0, 0])  # of layer 3
+    directory = patched(tmp_path, f"model.layers.3.block_sparse_moe.experts.{expert}.w2.weight_scale", b"\xff\xff")
+    return directory, expected["prompt_ids"]
+
+
+NAN_SCALES = ": 2 MXFP4 groups had the scale byte 255"
+
+
 @pytest.mark.parametrize("expert_memory", [110_000, None])  # too little to keep any, and for all
 def test_a_nan_scale_ends_the_run_with_content_error_after_the_output(tmp_path: Path, expert_memory: int | None) -> None:
     """A group is one, however many passes use it, from memory or read again."""
-    expected, routing = json.loads((TINY_A / "expected.json").read_text()), np.load(TINY_A / "routing.npz")
-    expert = int(routing["idx"][2, 0, 0])  # layer 3 sends the first token of the prompt there
-    directory = patched(tmp_path, f"model.layers.3.block_sparse_moe.experts.{expert}.w2.weight_scale", b"\xff\xff")
+    directory, prompt = damaged(tmp_path)
     with Engine(Source(directory), budget=Budget(10**9, experts=expert_memory)) as engine:
         assert bool(engine.plan.expert_slots) == (expert_memory is None)
+        tokens = engine.generate(prompt, max_tokens=2)
+        assert [next(tokens).finish, next(tokens).finish] == [None, "length"]
         for _ in range(2):
-            tokens = engine.generate(expected["prompt_ids"], max_tokens=2)
-            assert [next(tokens).finish, next(tokens).finish] == [None, "length"]
-            with pytest.raises(ContentError, match=": 2 MXFP4 groups had the scale byte 255"):
-                next(tokens)
+            with pytest.raises(ContentError, match=NAN_SCALES):
+                next(tokens, None) or engine.check_content()
+            list(scheduler.run(engine.model, [scheduler.Work(State(engine.config), prompt, [])]))
+
+
+def test_damage_is_reported_whichever_way_the_weights_are_used(tmp_path: Path) -> None:
+    directory, prompt = damaged(tmp_path)
+    with lilliput.open(directory) as engine:
+        session = engine.session()
+        session.append(prompt)
+        with pytest.raises(ContentError, match=NAN_SCALES):
+            session.logits()
+    with lilliput.open(directory) as engine:
+        tokens = engine.generate(prompt, max_tokens=9)
+        next(tokens)
+        tokens.close()  # type: ignore[attr-defined]  # a generator that is closed has nobody to tell
+        session = engine.session()
+        session.append(PROMPT[:1])
+        uses = [session.logits, lambda: session.save(tmp_path / "s"), lambda: engine.generate(PROMPT), lambda: engine.logits(PROMPT)]
+        for use in uses:
+            with pytest.raises(ContentError, match=NAN_SCALES):
+                use()
+        assert not (tmp_path / "s").exists()
+    assert run(["logits", str(directory), "--ids", ",".join(map(str, prompt)), "-o", str(tmp_path / "l.npy")]) == 4
+    assert not (tmp_path / "l.npy").exists()
+
+
+def test_nobody_changes_the_logits_of_a_session(engine: Engine, tmp_path: Path) -> None:
+    """They are the session's own: changed, they would be saved with it, and the next token chosen from them."""
+    session = engine.session()
+    session.append(PROMPT)
+
+    def spoil(logits: np.ndarray) -> None:
+        with pytest.raises(ValueError, match="read-only"):
+            logits[:] = np.nan
+
+    list(engine.generate(session, max_tokens=2, on_logits=spoil))
+    spoil(session.logits())
+    session.save(tmp_path / "s")
+    spoil(session.copy().logits())
+    loaded = Session.load(engine, tmp_path / "s")
+    spoil(loaded.logits())
+    assert loaded.logits().tobytes() == session.logits().tobytes()
 
 
 def test_a_shard_truncated_or_replaced_during_the_run_ends_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hard_limit import ceiling, run_under
+from hard_limit import ceiling, run_under, turn
 
 GB = 10**9
 IDS = "1,2,3,4,5"
@@ -32,7 +32,7 @@ def generate(model: Path, folder: Path, budget: str, limit: int, n: int, *option
     """`generate` under a hard limit of `limit` bytes."""
     arguments = ["generate", str(model), "--ids", IDS, "--max-tokens", str(n), "--memory", budget]
     arguments += ["--json", str(folder / "report.json"), "--logits", str(folder / "logits.npy"), *options]
-    with ceiling(limit) as group:
+    with turn(folder), ceiling(limit) as group:
         done = run_under(group, arguments)
     assert done.returncode == 0, done.stderr
     return Outcome(json.loads((folder / "report.json").read_text()), np.load(folder / "logits.npy"))

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,15 @@ STALE: dict[str, Callable[[Path], object]] = {
     "cut": lambda m: os.truncate(sidecar_of(m), 400),
     "empty": lambda m: os.truncate(sidecar_of(m), 0),
     "garbage": lambda m: sidecar_of(m).write_bytes(os.urandom(3000)),
+    "a pipe": lambda m: pipe(sidecar_of(m)),
     "removed": lambda m: sidecar_of(m).unlink(),
     "index removed": lambda m: (m / "model.safetensors.index.json").unlink(),
 }
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def flip(path: Path, at: int) -> None:
@@ -105,6 +112,20 @@ def test_stale_or_corrupt_sidecars_are_ignored_and_rewritten(small_model: Path, 
     first = opened(small_model)
     change(small_model)
     again = opened(small_model)
+    assert not again.from_sidecar
+    assert same(first, again)
+    assert opened(small_model).from_sidecar
+
+
+def test_a_giant_sidecar_is_not_read(small_model: Path) -> None:
+    first = opened(small_model)
+    os.truncate(sidecar_of(small_model), 300_000_000)
+    tracemalloc.start()
+    try:
+        again = opened(small_model)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
     assert not again.from_sidecar
     assert same(first, again)
     assert opened(small_model).from_sidecar

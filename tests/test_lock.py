@@ -133,6 +133,18 @@ def test_no_place_for_it(tmp_path: Path) -> None:
         EngineLock(tmp_path / "file" / "engine.lock").acquire()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
+    lock = engine_lock(tmp_path)
+    os.mkfifo(lock.path)
+    with pytest.raises(UsageError, match=r"the lock file cannot be made: something that is no file is there; remove it"):
+        lock.acquire()
+    assert not lock.held
+    lock.path.unlink()
+    with lock:
+        pass
+
+
 def test_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("platform.node", lambda: "a b/c")

@@ -136,7 +136,7 @@ def test_engine_and_plan_ask_for_the_speed_of_the_same_kind(
         packed_from(model, trunk, forced="k12" in stored)
     asked: list[tuple[list[Path], str]] = []
 
-    def known(files: Sequence[Path], kind: str) -> Rates:
+    def known(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Rates:
         asked.append((list(files), kind))
         return ASSUMED
 

@@ -80,7 +80,8 @@ def test_nobody_waits_awake_while_a_reader_is_at_work(tmp_path: Path) -> None:
     reader = _core.Reader(threads=1, faults=faults)
     number, memory = reader.add(file, 8192), _core.Arena(8192)
     _core.set_threads(4, 0)
-    assert waits() > 0
+    while waits() == 0:  # on a busy machine no worker may get a core all that time; one that never waits awake would hang here
+        pass
     faults.hold()
     ticket = reader.submit(number, 0, 4096, memory.address, False)
     faults.await_calls(1)
@@ -88,7 +89,8 @@ def test_nobody_waits_awake_while_a_reader_is_at_work(tmp_path: Path) -> None:
     assert waits() == 0
     faults.release()
     reader.wait(ticket)
-    assert waits() > 0
+    while waits() == 0:
+        pass
     reader.close()
 
 
@@ -101,14 +103,15 @@ def test_workers_are_the_callers_helpers() -> None:
     count = lambda: len(os.listdir("/proc/self/task"))
     start = count()
     w, x, y = np.zeros(4096, np.uint8), np.zeros((1, 64), np.float32), np.zeros((1, 32), np.float32)
-    for n in (1, 3, 2, 5, 1, 2):
+    # One thread needs no pool and leaves a pool that is there asleep.
+    for n, workers in ((1, 0), (3, 2), (2, 1), (5, 4), (1, 4), (2, 1)):
         _core.set_threads(n, 0)
         _core.matmul_bf16(y, x, w, 32, 0)
-        print(n, count() - start)
+        while count() - start > workers:  # the system lists a thread that was joined for a moment more; one too many would hang here
+            os.sched_yield()
+        print(count() - start == workers)
     """
-    out = run(program)
-    # One thread needs no pool and leaves a pool that is there asleep.
-    assert [tuple(map(int, line.split())) for line in out.splitlines()] == [(1, 0), (3, 2), (2, 1), (5, 4), (1, 4), (2, 1)]
+    assert run(program) == 6 * "True\n"
 
 
 def test_callers_take_turns() -> None:

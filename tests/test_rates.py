@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lilliput
+from lilliput import _core
 from lilliput.bench import rates as bench
+from lilliput.engine import engine
 from lilliput.errors import LilliputError, UsageError
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.free import own_memory
@@ -62,6 +66,18 @@ def test_what_was_measured_is_kept_for_the_way_it_was_measured(files: list[Path]
     assert bench.measure_rates(files, "k12") == known_rates(files, "k12")
 
 
+def test_an_engine_asks_for_the_way_it_will_compute_not_for_the_one_in_use(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, 2.75)
+    found = bench.measure_rates(files)
+    threads, isa = _core.threads(), _core.isa()
+    assert known_rates(files, "bf16", (threads, isa)) == found
+    assert known_rates(files, "bf16", (threads + 1, isa)) is None
+    asked = []
+    monkeypatch.setattr(engine, "known_rates", lambda files, kind, machine: asked.append(machine))
+    lilliput.open(Path(__file__).parent / "oracle" / "tiny-a", threads=threads + 1, isa="scalar").close()
+    assert asked == [(threads + 1, "scalar")]
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -80,6 +96,26 @@ def test_a_disk_that_does_not_answer_is_assumed_and_said_to_be(
     assert found.disk_bytes_per_s == ASSUMED.disk_bytes_per_s
     assert "disk assumed to deliver 2.5GB/s, because it could not be measured (" in found.source
     assert known_rates(files, "bf16") is None
+
+
+def test_beside_a_packed_tape_too_small_to_measure_the_shards_tell(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "a").write_bytes(bytes(2000))
+
+    def measure(path: Path, **options: Any) -> list[dict[str, Any]]:
+        if path != shards:
+            raise UsageError(f"{path}: needed 1,000,000,000 bytes of data, found 1,010: less would measure a cache")
+        return [{"shapes": [{"gb_per_s": {"median": 1.9}}]}]
+
+    monkeypatch.setattr(bench, "measure_disk", measure)
+    assert "needed 1,000,000,000 bytes" in bench.measure_rates(files, "k12").source
+    assert bench.measure_rates(files, "k12", [shards / "a"]).disk_bytes_per_s == 1.9e9
+    assert known_rates(files, "k12").disk_bytes_per_s == 1.9e9  # type: ignore[union-attr]
+    monkeypatch.setattr(bench, "_device", lambda file: file.parent.name)  # the shards lie elsewhere: their speed is not the tape's
+    assert "needed 1,000,000,000 bytes" in bench.measure_rates(files, "k12", [shards / "a"]).source
 
 
 def test_a_real_sparse_file_is_not_taken_for_a_disk(tmp_path: Path) -> None:
@@ -107,12 +143,6 @@ def test_old_and_damaged_notes_are_not_believed(files: list[Path], monkeypatch: 
         assert known_rates(files, "bf16") is None, forged
     kept.write_bytes(b'{"when": 1, "rates": {"source": "\xff"}}')
     assert known_rates(files, "bf16") is None
-    with kept.open("wb") as file:  # of 100 GB and of none
-        file.truncate(100_000_000_000)
-    assert known_rates(files, "bf16") is None
-    kept.unlink()
-    os.mkfifo(kept)
-    assert known_rates(files, "bf16") is None
 
 
 def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
@@ -121,6 +151,9 @@ def test_a_cache_that_cannot_be_written_costs_only_the_next_measurement(
     answer(monkeypatch, 1.0)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LILLIPUT_CACHE", str(tmp_path / "file" / "cache"))
+    assert bench.measure_rates(files).disk_bytes_per_s == 1e9
+    assert known_rates(files, "bf16") is None
+    monkeypatch.setenv("LILLIPUT_CACHE", "~nobody-of-that-name/cache")  # no place at all
     assert bench.measure_rates(files).disk_bytes_per_s == 1e9
     assert known_rates(files, "bf16") is None
 
@@ -145,3 +178,16 @@ def test_what_measuring_took_is_given_back(monkeypatch: pytest.MonkeyPatch) -> N
     before = own_memory()
     assert bench._experts() > 0
     assert own_memory() < before + 100_000_000
+
+
+@pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, lambda path: os.truncate(path, 3 << 30)], ids=["pipe", "directory", "giant"])
+def test_what_is_no_file_of_ours_is_nothing(
+    odd: Callable[[Path], None], files: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, 2.75)
+    bench.measure_rates(files, "bf16")
+    (place,) = cache.iterdir()
+    if odd in (os.mkfifo, Path.mkdir):
+        place.unlink()
+    odd(place)
+    assert known_rates(files, "bf16") is None

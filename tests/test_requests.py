@@ -13,10 +13,14 @@ import pytest
 
 import lilliput
 from lilliput import _core
+from lilliput.cli import plan as plan_module
+from lilliput.cli.main import run
 from lilliput.engine import engine as engine_module
 from lilliput.engine.engine import Engine
+from lilliput.engine.session import Session
 from lilliput.engine.stopping import StopText
-from lilliput.errors import TokenizerError, UsageError
+from lilliput.errors import DoesNotFitError, TokenizerError, UsageError
+from lilliput.machine.costs import ASSUMED
 
 ORACLES = Path(__file__).parent / "oracle"
 TINY_A = ORACLES / "tiny-a"
@@ -176,3 +180,93 @@ def test_one_stop_may_be_given_as_text(engine: Engine) -> None:
     stop = StopText("ab")
     assert stop.push("xbaab") == "xba"
     assert stop.hit
+
+
+HUGE = [10**12 + 1, 10**30, 10**5000]  # Python itself refuses to write the last one down
+
+
+@pytest.mark.parametrize("number", HUGE, ids=["a bit", "much", "unwritable"])
+def test_numbers_beyond_what_can_be_planned_are_refused_by_name(engine: Engine, number: int) -> None:
+    with pytest.raises(UsageError, match="--context: needed 1 to 1000000000000, found "):
+        lilliput.open(TINY_A, context=number)
+    with pytest.raises(UsageError, match="--max-tokens: needed 1 to 1000000000, found "):
+        engine.generate([1], max_tokens=number)
+    with pytest.raises(UsageError, match="memory: needed a size above zero and below 1152 PB, found "):
+        lilliput.open(TINY_A, memory=number << 30)
+    with pytest.raises(UsageError, match="token id "):
+        engine.generate([number])
+    with pytest.raises(UsageError, match="--seed: needed"):
+        lilliput.Sampling(seed=number * 10**8)
+
+
+def test_the_largest_numbers_can_be_planned(engine: Engine) -> None:
+    with pytest.raises(DoesNotFitError, match=r"is not enough for a context of 1,000,000,000,000 tokens"):
+        lilliput.open(TINY_A, memory="1GB", context=10**12)
+    lilliput.open(TINY_A, memory=10**18).close()
+    assert next(engine.generate([1], max_tokens=10**9)).finish is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["generate", "demo", "--ids", "1", "-n", str(10**30)], f"--max-tokens: needed 1 to 1000000000, found {10**30}"),
+        (["plan", "demo", "-c", str(10**30)], f"Invalid value for '-c' / '--context': {10**30} is not in the range"),
+        (["plan", "demo", "--batch", str(10**30)], f"Invalid value for '--batch': {10**30} is not in the range"),
+        (["plan", "demo", "--memory", "9" * 5000 + "GB"], "--memory: needed a number and a unit"),
+        (["bench", "decode", "demo", "-n", str(10**30)], f"-n: needed 1 to 1000000000, found {10**30}"),
+        (["bench", "ladder", "demo", "-n", str(10**30)], f"-n: needed 1 to 1000000000, found {10**30}"),
+    ],
+    ids=["generate", "context", "batch", "memory", "decode", "ladder"],
+)
+def test_the_command_line_refuses_them_too(arguments: list[str], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    assert found in capsys.readouterr().err
+
+
+def test_the_largest_plan_of_the_command_line_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    largest = ["--batch", str(10**9), "-c", str(10**12), "--memory", "1152921TB"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "measure_rates", lambda *_: ASSUMED)
+        assert run(["plan", str(TINY_A), *largest]) == 3
+    assert "is not enough for 1000000000 sequences of 1,000,000,000,000 tokens" in capsys.readouterr().err
+
+
+class OfBytes:
+    def __fspath__(self) -> bytes:
+        return b"place"
+
+
+NO_PATHS: list[Any] = [None, 5, b"place", OfBytes(), "", "a\0b", "\ud800"]
+
+
+@pytest.mark.parametrize("path", NO_PATHS, ids=["none", "number", "bytes", "of bytes", "empty", "NUL", "surrogate"])
+def test_what_is_no_path_is_refused_by_name(engine: Engine, path: Any) -> None:
+    with pytest.raises(UsageError, match="MODEL: needed a path, found "):
+        lilliput.open(path)
+    for use in (engine.session().save, Session.positions, lambda path: Session.load(engine, path)):
+        with pytest.raises(UsageError, match="path: needed a path, found "):
+            use(path)
+
+
+def test_a_home_is_found_wherever_a_path_is_typed(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    session = engine.session()
+    session.append([1, 2])
+    session.save("~/s")
+    assert (Session.positions("~/s"), Session.load(engine, "~/s").ids) == (2, [1, 2])
+    assert (tmp_path / "s").is_file()
+
+
+@pytest.mark.parametrize("text", [None, 5, b"Once", ["Once"]])
+def test_what_is_no_text_is_refused(text: Any) -> None:
+    with lilliput.open("demo", memory="1GB") as speaker, pytest.raises(UsageError, match="text: needed a text, found "):
+        speaker.encode(text)
+
+
+def test_other_arguments_of_another_type_are_refused_by_name(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="on_logits: needed a function, found 5"):
+        engine.generate([1], on_logits=5)  # type: ignore[arg-type]
+    engine.session().save(tmp_path / "s")
+    for other in (None, tmp_path / "s"):
+        with pytest.raises(UsageError, match=r"engine: needed a lilliput\.Engine, found "):
+            Session.load(other, tmp_path / "s")  # type: ignore[arg-type]

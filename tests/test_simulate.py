@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import sys
 from collections import OrderedDict
 from contextlib import nullcontext
@@ -150,6 +151,14 @@ def test_the_verb_prints_a_table(recorded: str, capsys: pytest.CaptureFixture[st
     assert lines[1].split() == ["memory", "experts", *POLICIES, "belady"]
     assert [line.split()[:2] for line in lines[2:4]] == [["4MB", "4"], ["36MB", "36"]]
     assert len(set(lines[3].split()[2:])) == 1, "where all experts fit all policies are the same"
+
+
+def test_sizes_that_all_hold_everything_are_said_to(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", recorded]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"every size holds all experts of the trace, which take [\d.]+[MGK]B: give smaller --sizes", out)
+    assert run(["simulate", recorded, "--sizes", "4MB,36MB"]) == 0
+    assert "every size" not in capsys.readouterr().out
 
 
 def test_the_verb_reports_json(recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_pipe import read_pipe
 
+from lilliput import trace as module
 from lilliput.errors import DoesNotFitError, InputError, UsageError
 from lilliput.trace import HEADER, MAGIC, VERSION, Request, Trace, TraceWriter, read_trace
 
@@ -203,10 +205,76 @@ def test_a_file_of_the_wrong_length(tmp_path: Path, raw: bytes) -> None:
         read_trace(tmp_path / "t")
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_no_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="needed a trace file that can be read"):
-        read_trace(tmp_path / name)
+def large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 3 << 30)
+
+
+ODD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda path: None, "needed a trace file (`lilliput generate ... --trace-experts FILE` writes one), found nothing"),
+    "a directory": (Path.mkdir, "needed a regular file, found a directory"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "needed a regular file, found something that is not a file"),
+    "a pipe": (os.mkfifo, "needed a regular file, found something that is not a file"),
+    "too large": (large, "needed at most 1,000,000,000 bytes, found 3,221,225,472 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_trace_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    make, found = ODD[kind]
+    make(tmp_path / "t")
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path / 't'}: {found}")):
+        read_trace(tmp_path / "t")
+
+
+def written(path: Path, layers: int, experts: int, tokens: int = 1, top_k: int = 1) -> Path:
+    """A trace of so many layers in which every token asks for the highest experts."""
+    one = np.empty((layers, top_k, 2), "<i4")
+    one[:, :, 0] = np.arange(layers)[:, None]
+    one[:, :, 1] = np.arange(experts - top_k, experts)
+    path.write_bytes(HEADER.pack(MAGIC, VERSION, top_k, 100) + one.tobytes() * tokens)
+    return path
+
+
+def test_tables_that_no_memory_holds_are_refused_with_the_numbers(tmp_path: Path) -> None:
+    found = "experts: needed at most 8,000,000 in all layers, found 4,000 layers with experts up to 65,535, 262,144,000 in all"
+    with pytest.raises(InputError, match=re.escape(found)):
+        read_trace(written(tmp_path / "t", 4000, 65536))
+    for layers, experts, top_k in ((92, 896, 16), (1000, 8000, 64), (122, 65536, 1)):
+        trace = read_trace(written(tmp_path / "t", layers, experts, top_k=top_k))
+        assert (len(trace.layers), trace.experts, trace.tokens) == (layers, experts, 1)
+
+
+def test_more_requests_than_can_be_replayed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small ones cost more than the file shows, the more of them the fewer experts a token chooses."""
+    whole = written(tmp_path / "t", 2, 8, tokens=50, top_k=4)
+    alternating = pairs(tmp_path / "u", *([(1, 0), (2, 0)] * 100))  # of which none is a whole token
+    monkeypatch.setattr(module, "MOST_CHOICES", 100)
+    assert read_trace(whole).tokens == 50
+    with pytest.raises(InputError, match=r"requests: needed at most 100 of a token in a layer, found 200"):
+        read_trace(alternating)
+    monkeypatch.setattr(module, "MOST_CHOICES", 99)
+    with pytest.raises(InputError, match=r"requests: needed at most 99 of a token in a layer, found 100\n.*record fewer tokens"):
+        read_trace(whole)
+
+
+@pytest.mark.parametrize(
+    ("values", "top_k", "found"),
+    [
+        ([(-1, 5)], 1, "in all 200,000 of its 200,000 pairs"),
+        ([(1, 0), (2, 0)], 2, "layer 1 from pair 0"),
+        ([(1, 0), (1, 0)], 2, "pair 0"),
+        ([(1, 0), (2, 0), (2, 0)], 1, "pass 0: needed the same number"),
+    ],
+    ids=["pairs", "requests", "experts twice", "passes"],
+)
+def test_a_file_that_is_wrong_everywhere_costs_no_more_than_its_complaints(
+    tmp_path: Path, values: list[tuple[int, int]], top_k: int, found: str
+) -> None:
+    path = pairs(tmp_path / "t", *(values * (200_000 // len(values))))
+    with pytest.raises(InputError, match=found) as caught:
+        read_trace(path, top_k=top_k)
+    assert len(caught.value.problems) <= 1000
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")

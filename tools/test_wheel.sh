@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for version in 3.12 3.13 3.14; do  # 3.11 is what `make test` usually runs on; from 3.12 on one wheel serves all (stable ABI)
   python=
-  for candidate in "$(command -v "python$version" || true)" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version"*/bin/python; do
+  for candidate in "$(command -v "python$version" || true)" "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/"$version"*/bin/python; do
     if [ -x "$candidate" ] && "$candidate" -c '' 2>/dev/null; then python=$candidate; fi
   done
   if [ -z "$python" ]; then

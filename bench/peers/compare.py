@@ -1,6 +1,7 @@
 """Lilliput and its peers on one checkpoint and machine: prompts and decoding in tokens per second, peak memory, and the ids.
 
-Each program runs in processes of its own, in rounds, so that a busy moment falls on all; medians of all rounds are shown.
+Each program runs in processes of its own, in rounds, so that a busy moment falls on all; medians of all rounds are shown. A line on
+stderr says which process runs.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lilliput.engine.models import find_model
+from lilliput.errors import LilliputError, UsageError
+from lilliput.machine.memory import parse_size
+from lilliput.model.config import read_config
+
 HERE = Path(__file__).resolve().parent
+QUICK = "A quick form, with a twenty-fourth of the tokens: --rounds 1 --repeats 1 --prompt 16 --tokens 8"
 
 
 def main() -> int:
     given = _arguments()
+    try:
+        model = _checked(given)
+    except LilliputError as error:
+        print(f"compare.py: {error}", file=sys.stderr)
+        return error.exit_code
     chance = random.Random(given.seed)
     ids = ",".join(str(chance.randrange(given.vocabulary)) for _ in range(given.prompt))
     programs = {
@@ -29,9 +42,11 @@ def main() -> int:
     }
     asked = ["--ids", ids, "--tokens", str(given.tokens), "--repeats", str(given.repeats), "--threads", str(given.threads)]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in programs}
-    for _ in range(given.rounds):
-        for name, command in programs.items():
-            found[name].append(_run(name, [command[0], command[1], given.model, *command[2:], *asked], given.memory))
+    began, processes = time.monotonic(), given.rounds * len(programs)
+    for number, name in enumerate([*programs] * given.rounds, 1):
+        print(f"process {number} of {processes}: {name}, {time.monotonic() - began:.0f} s so far", file=sys.stderr, flush=True)
+        command = programs[name]
+        found[name].append(_run(name, [command[0], command[1], str(model), *command[2:], *asked], given.memory))
     _show(found)
     if given.json:
         Path(given.json).write_text(
@@ -41,19 +56,31 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="a checkpoint directory, e.g. of `lilliput synth DIR --shape mini`")
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__, epilog=QUICK)
+    parser.add_argument("model", help="a checkpoint directory, e.g. of `lilliput synth DIR --shape mini`, or `demo`")
     parser.add_argument("--peer-python", required=True, help="the interpreter of the peers' environment (run.sh)")
-    parser.add_argument("--prompt", type=int, default=64, help="ids of the prompt")
-    parser.add_argument("--tokens", type=int, default=32, help="greedy ids behind it")
-    parser.add_argument("--repeats", type=int, default=3, help="of both, in every process")
-    parser.add_argument("--rounds", type=int, default=2, help="processes of every program")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--prompt", type=int, default=64, help="ids of the prompt; default %(default)s")
+    parser.add_argument("--tokens", type=int, default=32, help="greedy ids behind it; default %(default)s")
+    parser.add_argument("--repeats", type=int, default=3, help="of both, in every process; default %(default)s")
+    parser.add_argument("--rounds", type=int, default=2, help="processes of every program; default %(default)s")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of every program; default %(default)s")
     parser.add_argument("--memory", help="Lilliput's budget; default: what is safely free")
-    parser.add_argument("--vocabulary", type=int, default=256, help="prompt ids are below this")
+    parser.add_argument("--vocabulary", type=int, default=256, help="prompt ids are below this; default %(default)s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", help="write everything that was measured")
     return parser.parse_args()
+
+
+def _checked(given: argparse.Namespace) -> Path:
+    """The checkpoint's directory; raises LilliputError for what no program could run with."""
+    for option, least in (("prompt", 1), ("tokens", 2), ("repeats", 1), ("rounds", 1), ("threads", 1), ("vocabulary", 1)):
+        if getattr(given, option) < least:
+            raise UsageError(f"--{option}: needed {least} or more, found {getattr(given, option)}")
+    if given.memory is not None:
+        parse_size(given.memory, "--memory")
+    directory = find_model(given.model)
+    read_config(directory)
+    return directory
 
 
 def _run(name: str, command: list[str], memory: str | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import measured
 
 import lilliput
+from lilliput.errors import LilliputError
 
 
 def main() -> None:
@@ -27,4 +28,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except LilliputError as error:
+        raise SystemExit(f"lilliput: {error}") from None

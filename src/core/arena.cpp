@@ -1,5 +1,7 @@
 #include "arena.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -21,10 +23,11 @@ struct Registry {
   std::map<uintptr_t, std::weak_ptr<Arena>> arenas;  // by address
 };
 
-Registry& registry() {
-  static auto* all = new Registry;  // never destroyed: arenas may outlive main
-  return *all;
-}
+Registry& registry = *new Registry;  // never destroyed: arenas may outlive main
+
+// A fork waits for its turn: the child would find the registry locked by a thread that it does not have.
+[[maybe_unused]] const int at_fork =
+    pthread_atfork([] { registry.mutex.lock(); }, [] { registry.mutex.unlock(); }, [] { registry.mutex.unlock(); });
 
 void touch_pages(std::byte* memory, size_t nbytes, unsigned threads) {
   const size_t page = page_bytes();
@@ -58,20 +61,18 @@ std::shared_ptr<Arena> Arena::make(size_t nbytes, unsigned touch) {
   if (!memory) throw std::bad_alloc();
   std::shared_ptr<Arena> arena(new Arena(memory, nbytes, mapped, huge));
   if (touch) touch_pages(memory, mapped, touch);
-  Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  all.arenas[reinterpret_cast<uintptr_t>(memory)] = arena;
+  const std::lock_guard lock(registry.mutex);
+  registry.arenas[reinterpret_cast<uintptr_t>(memory)] = arena;
   return arena;
 }
 
 std::shared_ptr<Arena> Arena::holding(const void* address, size_t nbytes) {
   const auto at = reinterpret_cast<uintptr_t>(address);
-  Registry& all = registry();
   std::shared_ptr<Arena> arena;
   {
-    const std::lock_guard lock(all.mutex);
-    auto next = all.arenas.upper_bound(at);
-    if (next == all.arenas.begin()) return nullptr;
+    const std::lock_guard lock(registry.mutex);
+    auto next = registry.arenas.upper_bound(at);
+    if (next == registry.arenas.begin()) return nullptr;
     arena = std::prev(next)->second.lock();
   }
   if (!arena) return nullptr;
@@ -82,9 +83,8 @@ std::shared_ptr<Arena> Arena::holding(const void* address, size_t nbytes) {
 Arena::~Arena() {
   {
     // Before the memory goes: its address may be given to the next arena at once.
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    all.arenas.erase(reinterpret_cast<uintptr_t>(memory_));
+    const std::lock_guard lock(registry.mutex);
+    registry.arenas.erase(reinterpret_cast<uintptr_t>(memory_));
   }
   unmap_memory(memory_, mapped_);
 }

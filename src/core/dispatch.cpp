@@ -20,14 +20,17 @@ std::vector<const Kernels*> usable() {
   return found;
 }
 
-std::atomic<const Kernels*>& current() {
-  static std::atomic<const Kernels*> table{usable().back()};
-  return table;
-}
+// Not a static of a function: the child of a fork that came while another thread made it would wait for that thread for ever.
+std::atomic<const Kernels*> current{nullptr};
 
 }  // namespace
 
-const Kernels& kernels() { return *current().load(std::memory_order_relaxed); }
+const Kernels& kernels() {
+  const Kernels* chosen = current.load(std::memory_order_relaxed);
+  if (chosen) return *chosen;
+  const Kernels* widest = usable().back();
+  return current.compare_exchange_strong(chosen, widest, std::memory_order_relaxed) ? *widest : *chosen;
+}
 
 std::vector<std::string> isas() {
   std::vector<std::string> names;
@@ -39,7 +42,7 @@ void use_isa(const std::string& name) {
   std::string here;
   for (const Kernels* k : usable()) {
     if (name == k->name) {
-      current().store(k, std::memory_order_relaxed);
+      current.store(k, std::memory_order_relaxed);
       return;
     }
     here += (here.empty() ? "" : ", ") + std::string(k->name);

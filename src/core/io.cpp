@@ -177,10 +177,7 @@ void drop_behind(int, uint64_t, uint64_t) {}
 
 #endif
 
-size_t page_bytes() {
-  static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  return page;
-}
+size_t page_bytes() { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
 
 void* map_memory(size_t nbytes, bool& huge) {
   huge = false;

@@ -6,11 +6,11 @@ import signal
 import sys
 from typing import NoReturn
 
-from lilliput.cli.signals import SIGTERM_EXIT, Terminated, catch_signals
+from lilliput.cli.signals import Terminated, catch_signals
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 failed, 2 usage or input, 3 does not fit, 4 bad content, 130 / 143 on signals."""
+    """Run the command line and exit: 0 done, 1 failed, 2 usage or input, 3 does not fit, 4 bad content, 130 / 143 / 129 on signals."""
     try:
         catch_signals()
         from lilliput.cli.main import open_streams, run
@@ -19,8 +19,8 @@ def main() -> NoReturn:
         code = run()
     except KeyboardInterrupt:
         code = 130
-    except Terminated:
-        code = SIGTERM_EXIT
+    except Terminated as end:
+        code = end.exit_code
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt but Python's own end
     sys.exit(code)
 

@@ -64,6 +64,16 @@ class Problem:
 
 
 MOST_SHOWN = 20
+LONGEST_VALUE = 80  # characters
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it, however long it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
 
 
 class InputError(LilliputError):

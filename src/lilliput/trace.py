@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem, UsageError
-from lilliput.machine.output import not_written, temporary_name
+from lilliput.machine.output import discard, is_direct, not_written, open_direct, temporary_name
+from lilliput.machine.small_files import read_small
 
 Ids = npt.NDArray[np.int32]
 
@@ -36,21 +37,27 @@ MAGIC, VERSION = b"LILTRACE", 1
 HEADER = struct.Struct("<8sIIQ")  # as long as three pairs
 LARGEST_SIZE = 1 << 40  # bytes of an expert
 LARGEST_EXPERT = 65535  # beyond it a file is taken for something else than a trace
+LARGEST_FILE = 10**9  # bytes: 85,000 tokens of the released model, whose replay takes hours
+MOST_CHOICES = 8_000_000  # of a token in a layer: as many as such a file has of the released model; each costs 300 bytes here
+MOST_EXPERTS = 8_000_000  # in all layers: a policy keeps tables of 32 bytes for each; the released model has 82,432
+MOST_PROBLEMS = 1000  # that are named
 
 
 class TraceWriter:
     """Streams a trace to `path`, under a temporary name until it is closed; what is no regular file (a pipe) is written to directly.
 
-    A killed run leaves `FILE.PROCESS.partial`, which is as readable. Of the model it records `top_k` and `expert_bytes`, the memory that
-    one expert takes in its cache. Raises DoesNotFitError where the disk is full, LilliputError for any other failure; both name the file.
+    A killed run leaves `FILE.XXXXXXXX.partial`, which is as readable; a trace that could not be written to the end is removed at once. Of
+    the model it records `top_k` and `expert_bytes`, the memory that one expert takes in its cache. Raises DoesNotFitError where the disk is
+    full, LilliputError for any other failure; both name the file.
     """
 
     def __init__(self, path: Path, *, top_k: int, expert_bytes: int) -> None:
-        self.path = path.resolve()
-        direct = self.path.exists() and not self.path.is_file()
-        self._partial = None if direct else temporary_name(self.path)
-        with self._failures():
-            self._file = (self._partial or self.path).open("wb", buffering=1 << 20)
+        self.path = path if is_direct(path) else path.resolve()
+        self._partial = None if is_direct(path) else temporary_name(self.path)
+        try:
+            self._file = self._partial.open("xb", buffering=1 << 20) if self._partial is not None else open_direct(path)
+        except OSError as error:
+            raise not_written(self.path, error) from error
         self._write(HEADER.pack(MAGIC, VERSION, top_k, expert_bytes))
 
     def routed(self, layer: int, ids: npt.NDArray[np.integer], weights: object = None) -> None:
@@ -66,23 +73,32 @@ class TraceWriter:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
+        """A full disk needs the room for the other files of the run; a pipe at which an interrupt has found us takes no more."""
         try:
             yield
         except OSError as error:
+            self._give_up()
             raise not_written(self.path, error) from error
+        except BaseException:
+            if self._partial is None:
+                self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        discard(self._file)
+        if self._partial is not None:
+            with suppress(OSError):
+                self._partial.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give the file its name. Safe to call twice."""
         if self._file.closed:
             return
         with self._failures():
-            try:
-                self._file.flush()
-                if self._partial is not None:
-                    os.fsync(self._file.fileno())
-            finally:
-                with suppress(OSError):  # told already, and closing tries to write the same once more
-                    self._file.close()
+            self._file.flush()
+            if self._partial is not None:
+                os.fsync(self._file.fileno())
+            self._file.close()
             if self._partial is not None:
                 self._partial.replace(self.path)
 
@@ -173,13 +189,13 @@ def read_trace(path: Path, top_k: int | None = None) -> Trace:
     """Read a trace file; `top_k` is needed for one without a header whose model is not K3.
 
     Raises InputError with every complaint about it: its header, its length, numbers that cannot be layers or experts, requests that are
-    no whole number of tokens, an expert twice for one token, a pass with differing numbers of tokens. UsageError where `top_k` is not
-    the header's: the model that was recorded had one value, and with any other the pairs fall into the wrong tokens.
+    no whole number of tokens, an expert twice for one token, a pass with differing numbers of tokens; and one that is too large to be
+    replayed. UsageError where `top_k` is not the header's: the model that was recorded had one value, and with any other the pairs fall
+    into the wrong tokens.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError([Problem(path, "", "a trace file that can be read", error.strerror or str(error))]) from error
+    raw = read_small(path, LARGEST_FILE)
+    if raw is None:
+        raise InputError([Problem(path, "", "a trace file (`lilliput generate ... --trace-experts FILE` writes one)", "nothing")])
     header = raw.startswith(MAGIC)
     recorded, expert_bytes = _read_header(path, raw) if header else (None, None)
     if recorded is not None and top_k not in (None, recorded):
@@ -191,13 +207,16 @@ def read_trace(path: Path, top_k: int | None = None) -> Trace:
         needed = f"a positive multiple of 8 bytes{' behind the header' * header}: int32 pairs (layer, expert)"
         raise InputError([Problem(path, "length", needed, f"{nbytes:,} bytes")])
     pairs = np.frombuffer(raw, "<i4", offset=begin).reshape(-1, 2)
+    wrong = np.flatnonzero((pairs < 0).any(axis=1) | (pairs[:, 1] > LARGEST_EXPERT))
     problems = [
         Problem(path, f"pair {i}", f"a layer from 0 and an expert from 0 to {LARGEST_EXPERT}", f"({pairs[i, 0]}, {pairs[i, 1]})")
-        for i in np.flatnonzero((pairs < 0).any(axis=1) | (pairs[:, 1] > LARGEST_EXPERT)).tolist()
+        for i in wrong[:MOST_PROBLEMS].tolist()
     ]
     if problems:
-        raise InputError(problems)
-    starts = [0, *(np.flatnonzero(np.diff(pairs[:, 0])) + 1).tolist()]
+        raise InputError(problems, f"in all {len(wrong):,} of its {len(pairs):,} pairs" if len(wrong) > MOST_PROBLEMS else "")
+    borders = np.flatnonzero(np.diff(pairs[:, 0])) + 1
+    _refuse_too_large(path, pairs, max(len(pairs) // top_k, len(borders) + 1))
+    starts = [0, *borders.tolist()]
     passes: list[list[Request]] = []
     last = -1
     for start, end in zip(starts, [*starts[1:], len(pairs)], strict=True):
@@ -205,6 +224,8 @@ def read_trace(path: Path, top_k: int | None = None) -> Trace:
         if layer < last or not passes:
             passes.append([])
         last = layer
+        if len(problems) >= MOST_PROBLEMS:
+            break
         if len(ids) % top_k:
             problems.append(Problem(path, f"layer {layer} from pair {start}", f"a multiple of top_k = {top_k} pairs", f"{len(ids)}"))
             continue
@@ -242,10 +263,25 @@ def _read_header(path: Path, raw: bytes) -> tuple[int, int]:
     return top_k, expert_bytes
 
 
+def _refuse_too_large(path: Path, pairs: Ids, choices: int) -> None:
+    """What a trace takes to be replayed grows with its choices, and with a table of all experts in all layers, used or not."""
+    layers, experts = len(np.unique(pairs[:, 0])), int(pairs[:, 1].max()) + 1
+    problems: list[Problem] = []
+    if layers * experts > MOST_EXPERTS:
+        found = f"{layers:,} layers with experts up to {experts - 1:,}, {layers * experts:,} in all"
+        problems.append(Problem(path, "experts", f"at most {MOST_EXPERTS:,} in all layers", found))
+    if choices > MOST_CHOICES:
+        problems.append(Problem(path, "requests", f"at most {MOST_CHOICES:,} of a token in a layer", f"{choices:,}"))
+    if problems:
+        raise InputError(problems, "it is too large to be replayed, or no trace: record fewer tokens" if choices > MOST_CHOICES else "")
+
+
 def _uneven(path: Path, passes: list[list[Request]]) -> list[Problem]:
     """A pass takes the same tokens through all its layers. (The last pass of a trace may have been abandoned after any layer.)"""
-    problems = []
+    problems: list[Problem] = []
     for number, one in enumerate(passes):
+        if len(problems) >= MOST_PROBLEMS:
+            break
         counts = sorted({request.tokens for request in one})
         if len(counts) > 1:
             found = f"{' and '.join(map(str, counts[:3]))} in different layers"

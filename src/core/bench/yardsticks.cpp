@@ -20,21 +20,21 @@ namespace {
 constexpr size_t kPage = 4096;
 
 // Usable here, the widest last.
-const std::vector<const Yardsticks*>& usable() {
-  static const std::vector<const Yardsticks*> found = [] {
-    std::vector<const Yardsticks*> all{&yardsticks_scalar};
+std::vector<const Yardsticks*> usable() {
+  std::vector<const Yardsticks*> found{&yardsticks_scalar};
 #if defined(__x86_64__)
-    if (cpu_has_avx2_fma()) all.push_back(&yardsticks_avx2);
-    if (cpu_has_avx512()) all.push_back(&yardsticks_avx512);
+  if (cpu_has_avx2_fma()) found.push_back(&yardsticks_avx2);
+  if (cpu_has_avx512()) found.push_back(&yardsticks_avx512);
 #else
-    all.push_back(&yardsticks_neon);
+  found.push_back(&yardsticks_neon);
 #endif
-    return all;
-  }();
   return found;
 }
 
-const Yardsticks& of_peers() { return *usable()[usable().size() > 1 ? 1 : 0]; }
+const Yardsticks& of_peers() {
+  const auto found = usable();
+  return *found[found.size() > 1 ? 1 : 0];
+}
 
 // body(first, count) over the bytes of n, cut at pages.
 template <class Body>
@@ -60,7 +60,8 @@ void copy_range(uint8_t* to, const uint8_t* from, size_t n) {
 
 uint64_t read(const uint8_t* from, size_t n) {
   std::atomic<uint64_t> all{0};
-  over_pages(n, [&](size_t first, size_t count) { all ^= usable().back()->read(from + first, count); });
+  const Yardsticks& widest = *usable().back();
+  over_pages(n, [&](size_t first, size_t count) { all ^= widest.read(from + first, count); });
   return all;
 }
 

@@ -168,8 +168,9 @@ def find_devices(path: Path, least_file: int = LEAST_FILE, least_total: int = LE
     if not enough:
         most = max((device.nbytes for device in devices), default=0)
         because = f" ({'; '.join(passed_over[:3])}{'; ...' if len(passed_over) > 3 else ''})" if passed_over else ""
+        where = " directly in it, not in directories below" if path.is_dir() else ""
         raise UsageError(
-            f"{path}: needed {least_total:,} bytes of data in files of {least_file:,} or more, found {most:,}{because}: "
+            f"{path}: needed {least_total:,} bytes of data in files of {least_file:,} or more{where}, found {most:,}{because}: "
             f"less would measure a cache, not the disk; make a file with `head -c {4 * least_total} /dev/urandom > FILE`"
         )
     return sorted(enough, key=lambda device: -device.nbytes)

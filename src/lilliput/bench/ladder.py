@@ -18,12 +18,17 @@ from typing import Any
 
 from lilliput.errors import DoesNotFitError, LilliputError, UsageError
 from lilliput.machine.ceiling import ceiling
+from lilliput.machine.lock import RUNNING
 from lilliput.machine.memory import format_size
 
 KILLED = (-9, 137)
 PATIENCE = 30  # seconds for a child to end after it was asked to
 
 Progress = Callable[[int, int, str], None]  # runs done, runs in all, what the last one brought
+
+
+class EngineRunningError(DoesNotFitError):
+    """Another engine holds the lock: that says nothing of the budget."""
 
 
 @dataclass(slots=True)
@@ -80,7 +85,8 @@ class Rung:
 
 @dataclass(slots=True)
 class Ladder:
-    """All rungs; `about`: what a run said of machine and model, `kind`: how the ceiling was made, `interrupt`: what ended it early."""
+    """All rungs; `about`: what a run said of machine and model, `kind`: how the ceiling was made. What ended it early: an `interrupt`,
+    or `busy`, an engine that was not ours."""
 
     rungs: list[Rung]
     ids: list[int]
@@ -89,6 +95,7 @@ class Ladder:
     kind: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     interrupt: BaseException | None = None
+    busy: EngineRunningError | None = None
 
     def verdict(self) -> LilliputError | None:
         """What is wrong with the ladder as a whole; refused rungs are not, unless all were."""
@@ -102,6 +109,8 @@ class Ladder:
         broken = [f"{format_size(rung.nbytes)}: {rung.reason}" for rung in self.rungs if rung.status in ("killed", "failed")]
         if broken:
             return LilliputError("; ".join(broken))
+        if self.busy is not None:
+            return self.busy
         if not seen and self.interrupt is None:
             return DoesNotFitError(f"no rung ran; {format_size(self.rungs[-1].nbytes)}: {self.rungs[-1].reason}")
         return None
@@ -120,8 +129,8 @@ def climb(
     """Generate `tokens` ids after `ids` at every budget of `rungs` (bytes), `repeats` times, in rounds over all rungs so that a busy
     moment does not fall on one. `options` go to `generate`.
 
-    An interrupt ends it and is kept in the result beside all finished runs. Raises NoCeilingError where no ceiling can be made, UsageError
-    for what no rung could run with.
+    An interrupt, or another engine, ends it and is kept in the result beside all finished runs. Raises NoCeilingError where no ceiling
+    can be made, UsageError for what no rung could run with.
     """
     if tokens < 2:
         raise UsageError(f"-n: needed 2 or more, found {tokens}: the first token's time is the prompt's")
@@ -140,6 +149,8 @@ def climb(
                 done += 1
                 if progress:
                     progress(done, in_all, _in_short(rung))
+    except EngineRunningError as error:
+        ladder.busy = error
     except LilliputError:
         raise
     except BaseException as interrupt:  # Ctrl-C or SIGTERM: the caller reports what is there, and ends as it would have
@@ -165,6 +176,8 @@ def _run(ladder: Ladder, rung: Rung, arguments: Sequence[str]) -> None:
     reason = message or f"exit code {code}"
     if code == UsageError.exit_code:
         raise UsageError(reason)
+    if reason.startswith(RUNNING):
+        raise EngineRunningError(reason)
     rung.status = "refused" if code == DoesNotFitError.exit_code else "killed" if code in KILLED else "failed"
     rung.reason = "killed by the kernel: it took more memory than its ceiling" if rung.status == "killed" else reason
 

@@ -37,6 +37,7 @@ def as_json(ladder: Ladder, directory: Path) -> dict[str, Any]:
         "ids": next((rung.ids[0] for rung in ladder.rungs if rung.ids), None),
         "ids_identical": len({tuple(ids) for rung in ladder.rungs for ids in rung.ids}) == 1,
         "interrupted": ladder.interrupt is not None,
+        "another_engine": str(ladder.busy) if ladder.busy else None,
         "machine": _machine(ladder),
         "files": about_files(directory),
         "run": ladder.about,
@@ -90,8 +91,9 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
     lines = [
         "# Memory ladder",
         "",
-        "Made by `lilliput bench ladder`. Each rung is `lilliput generate` in a process of its own, given the rung as `--memory`, below a",
-        f"ceiling of the same size that the kernel enforces ({machine['ceiling'] or 'none was made'}), swap off.",
+        f"Made by `lilliput bench ladder MODEL {_command(ladder)}`.",
+        "Each rung is `lilliput generate` in a process of its own, given the rung as `--memory`, below a ceiling of the same size that the",
+        f"kernel enforces ({machine['ceiling'] or 'none was made'}), swap off.",
         "",
         f"- Model: {run.get('layers', '?')} layers, {files['bytes'] / GB:,.1f} GB of shards, trunk {run.get('trunk', '?')}; "
         f"prompt ids {ids}, {ladder.tokens} tokens, {ladder.repeats} run{'s' * (ladder.repeats > 1)} per rung, greedy.",
@@ -106,6 +108,8 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
         )
     if ladder.interrupt is not None:
         lines.append("- Interrupted: rungs that were not reached are missing.")
+    if ladder.busy is not None:
+        lines.append("- Ended by another engine on the machine: rungs that were not reached are missing.")
     lines += ["", f"| {' | '.join(COLUMNS)} |", f"|{'|'.join(['---:', '---', *['---:'] * (len(COLUMNS) - 2)])}|"]
     lines += [f"| {' | '.join(cells(rung))} |" for rung in ladder.rungs if rung.status != "waiting"]
     reasons = [f"- {format_size(rung.nbytes)}: {rung.reason}" for rung in ladder.rungs if rung.reason]
@@ -115,6 +119,12 @@ def as_markdown(ladder: Ladder, directory: Path) -> str:
         "`GB/token` is what was read for a token's own pass, alignment included; a hit is an expert that cost no read. GB = 10^9 bytes.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _command(ladder: Ladder) -> str:
+    """The options to measure the same again."""
+    rungs, ids = (",".join(map(str, values)) for values in ([format_size(rung.nbytes) for rung in ladder.rungs], ladder.ids))
+    return f"--rungs {rungs} --ids {ids} -n {ladder.tokens} --repeats {ladder.repeats}"
 
 
 def draw(pyplot: Any, ladder: Ladder) -> Any:

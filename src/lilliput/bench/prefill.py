@@ -26,6 +26,7 @@ from lilliput.bench.kernels.targets import DECODE_SECONDS
 from lilliput.bench.split import Split
 from lilliput.engine import scheduler
 from lilliput.engine.engine import Engine
+from lilliput.engine.report import storage
 from lilliput.engine.source import check_whole
 from lilliput.errors import LilliputError
 from lilliput.machine import footprint
@@ -91,6 +92,8 @@ class Prefill:
         whole = read_config(source.directory)
         return {
             "rounds": self.repeats,
+            "budget_bytes": self.engine.plan.budget,
+            "trunk": storage(self.engine),
             "same_ids": self.same_ids,
             "interrupted": self.interrupt is not None,
             "processor_granted": median(granted) if (granted := [peak.granted for x in self.lengths for peak in x.peaks]) else None,
@@ -113,7 +116,7 @@ class Prefill:
             "bytes_per_token": length.memory / n,
             "planned_bytes_per_token": planned / n,
             "busy_core": self._crowded(length),
-            "split": length.split.as_dict(),
+            "split": length.split.as_dict(config.hidden_size),
             "scaled": None,
         }
         factor = 1.0

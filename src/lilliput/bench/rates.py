@@ -16,7 +16,7 @@ import numpy as np
 
 from lilliput import _core
 from lilliput.bench.disk import PIECE, PIECES_AHEAD, Shape, measure_disk
-from lilliput.errors import LilliputError
+from lilliput.errors import LilliputError, UsageError
 from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.memory import format_size
 from lilliput.machine.rates import keep_rates, largest_file
@@ -34,8 +34,9 @@ DISK_SHAPE = Shape("pieces", PIECE, 4, PIECES_AHEAD)
 Clock = Callable[[], float]
 
 
-def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
-    """Measure, and keep what was found. `kind` is how the tape is stored ("bf16" or "k12"), `files` are what is read.
+def measure_rates(files: Sequence[Path], kind: str = "bf16", shards: Sequence[Path] = ()) -> Rates:
+    """Measure, and keep what was found. `kind` is how the tape is stored ("bf16" or "k12"), `files` are its files, and `shards` those that
+    the experts are read from.
 
     A few seconds and as much memory as twice the processor's largest cache. A disk that cannot be measured is assumed, and not kept.
     """
@@ -43,7 +44,7 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
     kernels = f"kernels measured ({_core.isa()}, {_core.threads()} threads)"
     rates = replace(ASSUMED, trunk_bytes_per_s=trunk, expert_bytes_per_s=_experts(), more_tokens=more)
     try:
-        measured = disk_speed(files)
+        measured = disk_speed(files, shards)
     except (LilliputError, OSError) as error:
         reason = "the files are sparse" if "is sparse" in str(error) else str(error).split(" (")[0].split(": less would")[0]
         speed = format_size(int(rates.disk_bytes_per_s))
@@ -53,9 +54,27 @@ def measure_rates(files: Sequence[Path], kind: str = "bf16") -> Rates:
     return rates
 
 
-def disk_speed(files: Sequence[Path]) -> float:
-    """Bytes per second of reading pieces as the tape does; raises LilliputError when the disk did not answer."""
-    report = measure_disk(largest_file(files).parent, shapes=(DISK_SHAPE,), repeats=1, run_bytes=DISK_BYTES)[0]
+def disk_speed(files: Sequence[Path], shards: Sequence[Path] = ()) -> float:
+    """Bytes per second of reading pieces as the tape does; raises LilliputError when the disk did not answer.
+
+    Where the tape's directory has too little to measure (packed, of a small model), the shards are read if they lie on the same device.
+    """
+    tape = largest_file(files)
+    try:
+        return _speed_of(tape.parent)
+    except UsageError:
+        beside = [file for file in shards if file.parent != tape.parent and _device(file) == _device(tape)]
+        if not beside:
+            raise
+        return _speed_of(largest_file(beside).parent)
+
+
+def _device(file: Path) -> int:
+    return file.stat().st_dev
+
+
+def _speed_of(directory: Path) -> float:
+    report = measure_disk(directory, shapes=(DISK_SHAPE,), repeats=1, run_bytes=DISK_BYTES)[0]
     return float(report["shapes"][0]["gb_per_s"]["median"]) * 1e9
 
 

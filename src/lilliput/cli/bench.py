@@ -22,7 +22,7 @@ def bench() -> None:
     """Measure, with ratios rather than promises."""
 
 
-@bench.command("open")
+@bench.command("open", cls=options.Verb)
 @click.argument("model")
 @options.json_option
 def open_(model: str, json_file: str | None) -> None:
@@ -35,9 +35,10 @@ def open_(model: str, json_file: str | None) -> None:
         click.echo(f"{directory}: {counts}")
         for name, what in (("headers", "every header"), ("sidecar", "index sidecar")):
             found = measured[name]
-            each = ", ".join(f"{seconds:.4f}" for seconds in found["all_seconds"])
+            median, lowest, highest = (f"{found['seconds'][which]:.4f}" for which in ("median", "lowest", "highest"))
             unused = "" if found.get("used", True) else "; the sidecar was not used"
-            click.echo(f"{what}: {found['seconds']:.4f} s ({each}); peak memory grew by {found['peak_rss_growth'] / 1e6:.1f} MB{unused}")
+            grown = f"peak memory grew by at most {found['peak_rss_growth'] / 1e6:.1f} MB"
+            click.echo(f"{what}: {median} s, median of {found['runs']} ({lowest} to {highest}); {grown}{unused}")
 
 
 for command in (kernels, disk, decode, prefill, ladder):

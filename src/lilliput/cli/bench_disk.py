@@ -14,7 +14,7 @@ from lilliput.engine.models import find_model, is_demo
 from lilliput.machine.places import expand
 
 
-@click.command("disk")
+@click.command("disk", cls=options.Verb)
 @click.argument("path", metavar="FILE|DIR")
 @click.option("--repeats", type=int, default=3, metavar="N", show_default=True, help="Runs of each shape.")
 @options.reporting

@@ -11,7 +11,7 @@ from lilliput.bench.facts import about_machine, k3
 from lilliput.bench.kernels.measure import KERNELS, measure_kernels
 from lilliput.bench.rates import beyond_caches
 from lilliput.cli import options
-from lilliput.cli.bench_tables import met, show_busy
+from lilliput.cli.bench_tables import bound, met, rounds, show_busy
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.tables import console, table
@@ -22,7 +22,7 @@ RATIOS = ("read", "copy", "peak", "one token", "doubles", "numpy", "torch")
 TITLES = {"read": "of read", "copy": "of copy", "peak": "of peak", "one token": "x 1 token"}
 
 
-@click.command("kernels")
+@click.command("kernels", cls=options.Verb)
 @click.option("--kernels", metavar="NAME,...", help=f"Which; default all: {', '.join(KERNELS)}.")
 @click.option("--size", default="1GB", show_default=True, metavar="SIZE", help="Weights of each kernel; three to four times that is taken.")
 @click.option("-t", "--threads", metavar="N,...", help="Numbers of threads; default: 1 and what affinity, quota and cores allow.")
@@ -68,7 +68,7 @@ def _show(report: dict[str, Any]) -> None:
     machine = report["machine"]
     out.print(
         f"{machine['cpu'] or 'processor unknown'}, {machine['cpus']} CPUs; {format_size(report['size_bytes'])} of weights per kernel, "
-        f"{report['rounds']} rounds; medians",
+        f"{rounds(report['rounds'])}; medians",
     )
     for why in report["left_out"]:
         out.print(why)
@@ -86,7 +86,8 @@ def _show(report: dict[str, Any]) -> None:
     for row in report["digests"]:
         seen = sorted({made["digest"] for made in row["digests"]})
         makers = f"{len(row['digests'])} runs agree" if len(seen) == 1 else f"{len(row['digests'])} runs DIFFER"
-        out.print(f"{row['outputs']}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})")
+        kernels = ", ".join(dict.fromkeys(made["kernel"] for made in row["digests"]))
+        out.print(f"{kernels}, {row['tokens']} token{'s' * (row['tokens'] != 1)}: {' '.join(seen)} ({makers})")
 
 
 def _number(found: dict[str, float] | None) -> str:
@@ -117,8 +118,8 @@ def _targets(rows: list[dict[str, Any]]) -> Table:
     shown = table("kernel", "tokens", "threads", "isa", "ratio", "median", "lowest", "highest", "target", "")
     for row in rows:
         for name, found in row["ratios"].items():
-            bound = next((f"{what.replace('_', ' ')} {found[what]:g}" for what in ("at_least", "at_most") if what in found), None)
-            if bound is not None:
+            target = bound(found)
+            if target is not None:
                 numbers = [f"{found[which]:.3f}" for which in ("median", "lowest", "highest")]
-                shown.add_row(*_setting(row), TITLES.get(name, f"x {name}"), *numbers, bound, met(found["met"]))
+                shown.add_row(*_setting(row), TITLES.get(name, f"x {name}"), *numbers, target, met(found["met"]))
     return shown

@@ -15,13 +15,13 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.tables import console, table
 from lilliput.engine.models import find_model
-from lilliput.engine.source import check_whole
+from lilliput.engine.source import check_max_tokens, check_whole
 from lilliput.machine.output import replacing
 
 RUNGS = "2GB,4GB,8GB,12GB,16GB,20GB"
 
 
-@click.command("ladder")
+@click.command("ladder", cls=options.Verb)
 @click.argument("model")
 @click.option("--rungs", default=RUNGS, show_default=True, metavar="SIZE,...", help="The budgets.")
 @click.option("--ids", type=options.Ids(), default="1,2,3,4,5", show_default=True, metavar="1,2,3", help="The prompt as token ids.")
@@ -50,10 +50,11 @@ def ladder(
     """Run `generate` at many budgets, each below a real memory ceiling of its size with swap off, and compare.
 
     The ids must be the same on every rung. A budget below the floor is shown as refused. Where no ceiling can be made (control
-    groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C keeps what has been measured.
+    groups of version 1 or 2, or systemd-run) nothing is measured. Ctrl-C, or another engine in the
+    way, ends it and keeps what has been measured.
     """
-    options.check_distinct({"--csv": csv_file, "--markdown": markdown_file, "--plot": plot_file, "--json": json_file})
     sizes = options.sizes(rungs, "--rungs")
+    check_max_tokens(tokens, "-n")
     if threads is not None:
         check_whole("--threads", threads, 1, _core.MOST_THREADS)
     pyplot = picture.pyplot(plot_file) if plot_file else None

@@ -10,7 +10,7 @@ import click
 from lilliput.bench.crowd import BusyCore
 from lilliput.bench.prefill import measure_prefill, reserve_for
 from lilliput.cli import options
-from lilliput.cli.bench_tables import met, show_busy, show_splits
+from lilliput.cli.bench_tables import met, rounds, show_busy, show_splits
 from lilliput.cli.console import Terminal, write_json
 from lilliput.cli.main import exit_code_of
 from lilliput.cli.tables import console, table
@@ -21,7 +21,7 @@ from lilliput.errors import DoesNotFitError
 from lilliput.machine.memory import format_size
 
 
-@click.command("prefill")
+@click.command("prefill", cls=options.Verb)
 @click.argument("model")
 @click.option("--tokens", default="1,8,64,512,2048", show_default=True, metavar="N,...", help="Lengths of the passes.")
 @click.option("--repeats", type=int, default=3, show_default=True, metavar="N", help="Rounds.")
@@ -88,7 +88,8 @@ def prefill(
 def _show(report: dict[str, Any]) -> None:
     out = console()
     out.print(
-        f"{report['layers']} layers, {report['isa']}, {report['threads']} threads, {report['rounds']} rounds; medians, lowest and highest",
+        f"{report['layers']} layers, trunk {report['trunk']}, {format_size(report['budget_bytes'])} of memory, {report['isa']}, "
+        f"{report['threads']} threads, {rounds(report['rounds'])}; medians, lowest and highest"
     )
     show_busy(out, report["processor_granted"], report["threads"])
     shown = table("tokens", "s", "lowest", "highest", "tokens/s", "GFLOP/s", "of peak", "bytes/token", "planned")

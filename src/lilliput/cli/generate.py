@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,21 @@ import numpy as np
 
 from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
-from lilliput.cli.main import exit_code_of
-from lilliput.cli.signals import Terminated
+from lilliput.cli.ending import ending
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import usual_sampling
 from lilliput.engine.planning import ids_of_prompt
 from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
-from lilliput.engine.source import Source
+from lilliput.engine.source import Source, check_max_tokens
 from lilliput.errors import UsageError
 from lilliput.trace import TraceWriter
 
 COST_BYTES = 1100  # of a token's entries in the report: measured
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @options.prompt_source
 @click.option("-n", "--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Generate at most N tokens.")
@@ -85,45 +84,48 @@ def generate(
     Without tiktoken.model in the checkpoint give --ids; stdout is then the new ids on one line.
     """
     terminal = Terminal(quiet=quiet, verbose=verbose)
-    options.check_distinct(
-        {"--session": session_file, "--logits": logits_file, "--trace-experts": trace_file, "--json": json_file, "-f": prompt_file}
-    )
-    resumes = session_file is not None and Path(session_file).exists()
-    source = options.read_prompt(prompt, prompt_file, ids, optional=resumes)
+    check_max_tokens(max_tokens)
+    before = options.read_stamp(session_file)
+    source = options.read_prompt(prompt, prompt_file, ids, optional=before is not None)
     sampling = options.read_sampling(greedy, usual_sampling(model), temp=temp, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     began = time.monotonic()
     checked = Source(model, layers=layers)
     if trace_file is not None and checked.layout.experts is None:
         raise UsageError(f"--trace-experts: needed a layer with experts, found none in the first {checked.config.num_layers}")
     prompt_ids = ids_of_prompt(checked, source, memory.budget)
-    saved = Session.positions(session_file) if resumes and session_file is not None else 0
+    saved = Session.positions(session_file) if session_file is not None and before is not None else 0
     with Engine(
         checked,
         budget=memory.budget,
-        context=saved + len(prompt_ids) + max(max_tokens, 1),
+        context=saved + len(prompt_ids) + max_tokens,
         prompt=len(prompt_ids),
         trunk=memory.trunk,
         every_read=memory.every_read,
-        reserve=max(max_tokens, 1) * kept_bytes(checked, logits=logits_file is not None),
+        reserve=max_tokens * kept_bytes(checked, logits=logits_file is not None),
         threads=threads,
         isa=isa,
     ) as engine:
         opened = time.monotonic()
-        session = Session.load(engine, Path(session_file)) if resumes and session_file is not None else engine.session()
+        session = Session.load(engine, Path(session_file)) if session_file is not None and before is not None else engine.session()
         session.append(prompt_ids)
         run = Run(engine, session, terminal, to_stdout=json_file != "-", keep_logits=logits_file is not None)
-        with recording(engine, trace_file):
-            interrupt = run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop)))
-        engine.check_content()  # before a session is saved that nobody should continue
-        if session_file is not None:
-            session.save(Path(session_file))
-        if logits_file is not None and run.logits:  # an interrupt before the first token leaves none
-            write_npy(Path(logits_file), (len(run.logits), engine.config.vocab_size), [row[None] for row in run.logits])
-        write_json(json_file, run.report(model, prompt_ids, sampling, opened - began))
-        run.closing_lines(len(prompt_ids), sampling, interrupt)
-    if isinstance(interrupt, OSError):
-        raise interrupt
-    return exit_code_of(interrupt)
+        committed = session.state.position
+        with recording(engine, trace_file) as trace, ending() as end:
+            end.attempt(lambda: run.collect(max_tokens, sampling, tuple(map(options.as_utf8, stop))))
+            engine.check_content()  # before a session is saved that nobody should continue
+            if session_file is not None and (session.state.position > committed or not end.failed):
+                end.attempt(lambda: session.save(Path(session_file), was=before), whole=True)
+            end.attempt(lambda: run.end_text(end.causes))
+            if logits_file is not None and run.logits:  # an end before the first token leaves none
+                rows, shape = [row[None] for row in run.logits], (len(run.logits), engine.config.vocab_size)
+                end.attempt(lambda: write_npy(Path(logits_file), shape, rows))
+            if run.tokens or not end.failed:
+                end.attempt(lambda: write_json(json_file, run.report(model, prompt_ids, sampling, opened - began)))
+            if trace is not None:
+                end.attempt(trace.close)
+            if not end.failed:
+                run.closing_lines(len(prompt_ids), sampling, interrupted=bool(end.causes))
+    return end.exit_code()
 
 
 def kept_bytes(source: Source, *, logits: bool) -> int:
@@ -132,17 +134,17 @@ def kept_bytes(source: Source, *, logits: bool) -> int:
 
 
 @contextmanager
-def recording(engine: Engine, file: str | None) -> Iterator[None]:
+def recording(engine: Engine, file: str | None) -> Iterator[TraceWriter | None]:
     """While the block runs, every request for experts goes to a trace in FILE; the model must have some."""
     if file is None:
-        yield
+        yield None
         return
     experts = engine.weights.experts
     assert experts is not None
     with TraceWriter(Path(file), top_k=engine.config.moe.top_k, expert_bytes=experts.slot_bytes) as trace:
         engine.weights.watch.on_route.append(trace.routed)
         try:
-            yield
+            yield trace
         finally:
             engine.weights.watch.on_route.remove(trace.routed)
 
@@ -160,29 +162,22 @@ class Run:
         self.costs: list[Cost] = []
         self.times: list[float] = []  # seconds since the start at which each token was there
 
-    def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> BaseException | None:
-        """Generate until the end, a signal, or a stdout that takes no more, which are returned: what is complete by then is kept."""
-        try:
-            with self.terminal.pass_progress(self.engine):
-                for token in self.engine.generate(self.session, max_tokens=max_tokens, sampling=sampling, stop=stop, on_logits=self._see):
-                    self.tokens.append(token)
-                    self.times.append(time.monotonic() - self._began)
-                    self._print(token)
-                    self.costs.append(self._meter.measure())
-                    self.terminal.detail(f"{len(self.tokens)}: {self.costs[-1]}")
-        except (KeyboardInterrupt, Terminated, OSError) as end:
-            interrupt: BaseException | None = end
-        except BaseException:
-            self.terminal.begin_line()  # for what is said about it
-            raise
-        else:
-            interrupt = None
-        try:
-            if self._to_stdout and (self.tokens or self.engine.tokenizer is None):
-                self.terminal.end_text()
-        except OSError as error:
-            interrupt = interrupt or error
-        return interrupt
+    def collect(self, max_tokens: int, sampling: Sampling, stop: tuple[str, ...]) -> None:
+        """Generate until the end, or until something goes wrong, which is raised: what is complete by then is kept."""
+        with self.terminal.pass_progress(self.engine):
+            for token in self.engine.generate(self.session, max_tokens=max_tokens, sampling=sampling, stop=stop, on_logits=self._see):
+                self.tokens.append(token)
+                self.times.append(time.monotonic() - self._began)
+                self._print(token)
+                self.costs.append(self._meter.measure())
+                self.terminal.detail(f"{len(self.tokens)}: {self.costs[-1]}")
+
+    def end_text(self, causes: Sequence[BaseException]) -> None:
+        """The line of the text ends, whatever ended the run: stdout, too, may be what did."""
+        if not self._to_stdout or not (self.tokens or self.engine.tokenizer is None):
+            return
+        with suppress(OSError) if causes else nullcontext():
+            self.terminal.end_text()
 
     def _see(self, logits: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         if self._keep_logits:
@@ -210,16 +205,16 @@ class Run:
             **facts(self.engine),
         }
 
-    def closing_lines(self, prompt: int, sampling: Sampling, interrupt: BaseException | None) -> None:
+    def closing_lines(self, prompt: int, sampling: Sampling, *, interrupted: bool) -> None:
         total = time.monotonic() - self._began
         parts = [f"{len(self.tokens)} token{'s' if len(self.tokens) != 1 else ''} in {total:.2f} s"]
-        if self.times:
+        if self.times and prompt:
             parts.append(f"prompt of {prompt} at {prompt / self.times[0]:.3g} tokens/s")
         if len(self.times) > 1:
             parts.append(f"then {(len(self.times) - 1) / (self.times[-1] - self.times[0]):.3g} tokens/s")
         if not sampling.greedy:
             parts.append(f"seed {sampling.seed}")
-        if interrupt is not None:
+        if interrupted:
             parts.append("interrupted")
         self.terminal.note("; ".join(parts))
         for line in closing_lines(self.engine, total):

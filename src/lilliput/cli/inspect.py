@@ -10,7 +10,7 @@ from lilliput.cli.tables import console, table
 from lilliput.engine.census import GROUPS, Census, take_census
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @options.json_option
 def inspect(model: str, json_file: str | None) -> None:

@@ -17,7 +17,7 @@ from lilliput.engine.report import facts, in_short, peak_rss
 from lilliput.engine.source import Source
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @options.prompt_source
 @click.option("--all", "every", is_flag=True, help="Logits at every position, not only the last.")
@@ -43,7 +43,6 @@ def logits(
     verbose: bool,
 ) -> None:
     """Run the model over given tokens (teacher forcing) and save the logits."""
-    options.check_distinct({"-o": output, "--json": json_file})
     terminal = Terminal(quiet=quiet, verbose=verbose)
     source = options.read_prompt(prompt, prompt_file, ids)
     checked = Source(model, layers=layers)
@@ -70,13 +69,12 @@ def logits(
                 session.append(tokens)
                 shape = (1, engine.config.vocab_size)
                 write_npy(path, shape, [session.logits()[None]])
-                engine.check_content()
         write_json(json_file, {"command": "logits", "ids": tokens, "shape": shape, "output": str(path), **facts(engine)})
         terminal.note(f"{path}: float32 {list(shape)}; peak RSS {peak_rss() / 1e9:.2f} GB")
         terminal.detail(in_short(engine))
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("a", type=options.Input())
 @click.argument("b", type=options.Input())
 @click.option("--atol", type=float, default=0.0, show_default=True, help="Largest absolute difference that passes.")

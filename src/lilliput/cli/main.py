@@ -9,11 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 
 import click
 
 from lilliput._cpu import explain_old_cpu
-from lilliput.cli.signals import SIGTERM_EXIT, Terminated
+from lilliput.cli.signals import Terminated
 from lilliput.errors import LilliputError
 
 VERBS = {  # verb → module; imported only when the verb is used, so that `--help` is quick
@@ -34,6 +35,11 @@ VERBS = {  # verb → module; imported only when the verb is used, so that `--he
 class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and (near := get_close_matches(args[0], VERBS, n=1)):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         module = VERBS.get(name)
@@ -90,29 +96,30 @@ def run(arguments: Sequence[str] | None = None) -> int:
             error.show()
         return error.exit_code
     except LilliputError as error:
-        return _say(str(error), error.exit_code)
+        return say(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _say("interrupted", 130)
-    except Terminated:
-        return _say("terminated", SIGTERM_EXIT)
+        return say("interrupted", 130)
+    except Terminated as end:
+        return say(str(end), end.exit_code)
     except MemoryError:
-        return _say("not enough memory: free some, or use a smaller checkpoint", 3)
+        return say("not enough memory: free some, or use a smaller checkpoint", 3)
     except OSError as error:
         return _os_error(error)
 
 
 def _os_error(error: OSError) -> int:
     if isinstance(error, FileNotFoundError) and not error.filename:
-        return _say("the current directory does not exist any more: change to another", 2)
+        return say("the current directory does not exist any more: change to another", 2)
     if not error.filename:  # stdout: nothing more can be written, and what Python still holds must not fail again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:  # its reader has gone: not worth a word
             return 1
     where = error.filename or "the result could not be written to stdout"
-    return _say(f"{where}: {error.strerror or error}", 3 if error.errno == errno.ENOSPC else 1)
+    return say(f"{where}: {error.strerror or error}", 3 if error.errno == errno.ENOSPC else 1)
 
 
-def _say(message: str, code: int) -> int:
+def say(message: str, code: int) -> int:
+    """A message for stderr; returns the code that goes with it."""
     shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in message)  # names in files can hold anything
     with suppress(OSError):
         print(f"lilliput: {shown}", file=sys.stderr)
@@ -123,4 +130,4 @@ def exit_code_of(error: BaseException | None) -> int:
     """For verbs that report before they end: the code of an interrupt they caught."""
     if error is None:
         return 0
-    return SIGTERM_EXIT if isinstance(error, Terminated) else 130
+    return error.exit_code if isinstance(error, Terminated) else 130

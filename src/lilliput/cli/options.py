@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from lilliput.engine.models import DEMO, is_demo
 from lilliput.engine.sampling import Sampling
 from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.memory import chosen_budget, parse_size
-from lilliput.machine.output import output_path
-from lilliput.machine.places import expand
+from lilliput.machine.output import Stamp, is_direct, output_path, stamp
+from lilliput.machine.places import expand, packed_directory
 from lilliput.machine.plan import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,6 +49,26 @@ class Input(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         return value if isinstance(value, Path) else expand(value, param.human_readable_name if param is not None else "path")
+
+
+class Verb(click.Command):
+    """A command whose outputs are refused before the work where one would overwrite an input, another output, or a part of the model."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        inputs, outputs, models = dict[str, Path](), dict[str, Path](), list[str]()
+        for param in self.params:
+            given, name = ctx.params.get(param.name or ""), param.opts[-1]
+            if given is None or given == "-":
+                continue
+            if isinstance(param.type, Output):
+                outputs[name] = Path(given)
+            elif isinstance(param.type, Input) or param.name in ("prompt_file", "path"):
+                shown = name if isinstance(param, click.Option) else param.human_readable_name
+                inputs[shown] = expand(given, shown)
+            if param.name in ("model", "packed", "trunk") or (param.name == "output" and isinstance(param.type, Input)):
+                models.append(str(given))
+        check_outputs(inputs, outputs, models)
+        return super().invoke(ctx)
 
 
 class Ids(click.ParamType[list[int]]):
@@ -190,16 +211,44 @@ def read_prompt(prompt: str | None, prompt_file: str | None, ids: list[int] | No
     return as_utf8(prompt)
 
 
-def check_distinct(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
-    """Raises UsageError when two options name the same file, which the later would overwrite. `-` and devices may be named twice."""
-    seen: dict[Path, str] = {}
-    for option, file in files.items():
-        path = Path(file).resolve() if file is not None and file != "-" else None
-        if path is None or (path.exists() and not path.is_file()):
+def check_outputs(inputs: Mapping[str, Path], outputs: Mapping[str, Path], models: Sequence[str]) -> None:
+    """Raises UsageError for an output that an input or another output is, or that lies in one of `models`. Devices may be named twice."""
+    seen = {os.path.realpath(file): name for name, file in inputs.items()}
+    for name, file in outputs.items():
+        if is_direct(file):
             continue
-        if path in seen:
-            raise UsageError(f"{seen[path]} and {option}: needed two files, found {file} for both: one would overwrite the other")
-        seen[path] = option
+        real = os.path.realpath(file)
+        if real in seen:
+            raise UsageError(f"{seen[real]} and {name}: needed two files, found {file} for both: one would overwrite the other")
+        seen[real] = name
+        for model in models:
+            if belongs_to(model, Path(real)):
+                raise UsageError(f"{name}: needed a place outside of {model}, where nothing is changed, found {file}")
+
+
+def belongs_to(model: str, file: Path) -> bool:
+    """Does `file` lie in the directory of a model or of its packed tape, or does a link in there lead to it (as in a hub's snapshot)?"""
+    place = DEMO if is_demo(model) else Path(model)
+    places = [place]
+    with suppress(OSError, RuntimeError, UsageError):
+        place = places[0] = place.expanduser()
+        places.append(packed_directory(place, []))
+    for directory in places:
+        if file.is_relative_to(os.path.realpath(directory)):
+            return True
+        with suppress(OSError):
+            if any(os.path.realpath(entry) == str(file) for entry in directory.iterdir()):
+                return True
+    return False
+
+
+def read_stamp(session: str | None) -> Stamp | None:
+    """What tells whether the file of a session has changed since; None where there is none yet. UsageError for what cannot be one."""
+    if session is None:
+        return None
+    if is_direct(Path(session)):
+        raise UsageError(f"--session: {session}: needed a file, found a pipe or a device: a session is read again")
+    return stamp(Path(session))
 
 
 def read_sampling(greedy: bool, usual: Mapping[str, float], **given: float | int | None) -> Sampling:

@@ -14,7 +14,7 @@ from lilliput.engine.models import find_model, is_demo
 from lilliput.machine.places import expand
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @click.option("-o", "--output", type=options.Input(), metavar="DIR", help="Where to; default: where it is found by itself.")
 @click.option("-t", "--threads", type=int, metavar="N", help="Threads; default: what affinity, quota and cores allow.")
@@ -44,7 +44,7 @@ def pack(model: str, output: Path | None, threads: int | None, json_file: str | 
         terminal.note(f"use it with `--trunk {shlex.quote(str(place))}`")
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("packed", metavar="PACKED_DIR")
 @options.reporting
 def verify(packed: str, json_file: str | None, quiet: bool) -> None:

@@ -18,14 +18,22 @@ from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.free import own_memory, refuse_overdraft
 from lilliput.machine.memory import format_size, tightest
-from lilliput.machine.plan import Plan
+from lilliput.machine.plan import MOST_CONTEXT, MOST_SEQUENCES, Plan
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Sequences generated at a time.")
 @click.option(
-    "-c", "--context", type=click.IntRange(min=1), default=DEFAULT_CONTEXT, show_default=True, metavar="N", help="Positions per sequence."
+    "--batch", type=click.IntRange(1, MOST_SEQUENCES), default=1, show_default=True, metavar="N", help="Sequences generated at a time."
+)
+@click.option(
+    "-c",
+    "--context",
+    type=click.IntRange(1, MOST_CONTEXT),
+    default=DEFAULT_CONTEXT,
+    show_default=True,
+    metavar="N",
+    help="Positions per sequence.",
 )
 @click.option("--prompt", type=click.IntRange(min=1), metavar="N", help="How many of them are prompt.  [default: half]")
 @click.option("--measure", is_flag=True, help="Measure this machine's speed again.")
@@ -71,7 +79,7 @@ def plan(
     rates = None if measure else prospect.rates()
     if rates is None:
         planned(ASSUMED)  # what does not fit does so at any speed, and measuring takes many seconds
-        rates = measure_rates(prospect.tape.paths, prospect.tape.kind)
+        rates = measure_rates(prospect.tape.paths, prospect.tape.kind, prospect.source.checkpoint.files)
     made = planned(rates)
     report = as_dict(made, prospect)
     try:

@@ -1,29 +1,48 @@
-"""Ctrl-C and SIGTERM. Imports next to nothing: the handlers are in place before numpy and the rest take their half second to load."""
+"""Ctrl-C, SIGTERM and SIGHUP. Imports next to nothing: the handlers are in place before numpy takes its half second to load."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from types import FrameType
 
 from lilliput.machine import interrupts
 
-SIGTERM_EXIT = 128 + signal.SIGTERM
+SAME = 1.0  # seconds in which a second SIGTERM is taken for the first: `timeout` sends it to its child and to the child's group
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived."""
+    """SIGTERM arrived, or SIGHUP."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("terminated" if number == signal.SIGTERM else "hung up")
+        self.exit_code = 128 + number
 
 
 def catch_signals() -> None:
-    """Ctrl-C once abandons the pass in flight and ends cleanly; a second one stops at once. SIGTERM ends like the first."""
+    """The first signal abandons the pass in flight and ends cleanly; after it a Ctrl-C or a SIGTERM stops at once.
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+    SIGHUP may come several times when a terminal goes (from the shell, and from the kernel): after a first signal it is ignored, and from
+    the beginning where whoever started us (`nohup`) ignores it.
+    """
+    first: float | None = None
+
+    def begin_end(number: int) -> None:
+        nonlocal first
+        first = time.monotonic()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        interrupts.deliver(KeyboardInterrupt())
+        if hangs_up:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        interrupts.deliver(KeyboardInterrupt() if number == signal.SIGINT else Terminated(number))
 
-    def terminate(_signal: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the end has begun: a second one must not disturb the saving
-        interrupts.deliver(Terminated())
+    def caught(number: int, _frame: FrameType | None) -> None:
+        if first is None:
+            begin_end(number)
+        elif number == signal.SIGTERM and time.monotonic() - first >= SAME:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGTERM, terminate)
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else [])):
+        signal.signal(number, caught)

@@ -19,7 +19,7 @@ from lilliput.weights.policy import DEFAULT
 SIZES = "1GB,2GB,4GB,8GB,16GB,24GB,32GB,48GB,64GB"
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("trace", type=options.Input())
 @click.option("--sizes", default=SIZES, show_default=True, metavar="SIZE,...", help="Memory for experts.")
 @click.option("--unroll", is_flag=True, help="Replay every token as a pass of its own; prefixes computed again are left out.")
@@ -45,7 +45,6 @@ def simulate(
     knows the future would get: no policy can do better. A trace says of which model it is, but for ones in the format of the
     released trace: those are taken for K3's.
     """
-    options.check_distinct({"TRACE": trace, "--plot": plot_file, "--json": json_file})
     asked = options.sizes(sizes, "--sizes")
     given = parse_size(expert_size, "--expert-size") if expert_size is not None else None
     pyplot = picture.pyplot(plot_file) if plot_file else None
@@ -86,6 +85,9 @@ def _show(simulation: Simulation) -> None:
         shown.add_row(format_size(row.size), f"{row.capacity:,}", *rates)
     out.print(shown)
     out.print(f"hits in percent; the default policy is {DEFAULT}")
+    enough = simulation.distinct * simulation.expert_bytes
+    if len(simulation.rows) > 1 and min(row.size for row in simulation.rows) >= enough:
+        out.print(f"every size holds all experts of the trace, which take {format_size(enough)}: give smaller --sizes")
 
 
 def _draw(pyplot: Any, simulation: Simulation) -> Any:

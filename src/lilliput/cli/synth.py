@@ -11,7 +11,7 @@ from lilliput.cli.console import Terminal, write_json
 from lilliput.synth import write_synthetic
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("directory", type=options.Input())
 @click.option("--shape", required=True, type=click.Choice(["tiny", "mini", "midi", "k3"]), help="How large; k3 is full size and sparse.")
 @click.option(

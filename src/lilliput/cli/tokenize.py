@@ -12,7 +12,7 @@ from lilliput.engine.models import open_tokenizer
 from lilliput.errors import UsageError
 
 
-@click.command()
+@click.command(cls=options.Verb)
 @click.argument("model")
 @click.argument("text", required=False)
 @click.option("-f", "--prompt-file", metavar="FILE", help="Read the text from FILE (`-`: stdin).")

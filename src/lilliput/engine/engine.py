@@ -15,15 +15,15 @@ from lilliput import _core
 from lilliput.engine import scheduler
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import EMPTY_PROMPT, Session
-from lilliput.engine.source import Source, check_whole
+from lilliput.engine.source import Source, check_max_tokens, check_whole
 from lilliput.engine.stopping import StopText
-from lilliput.errors import ContentError, UsageError
+from lilliput.errors import ContentError, UsageError, shown
 from lilliput.machine.costs import ASSUMED
 from lilliput.machine.demand import demand_of
 from lilliput.machine.free import own_memory, refuse_overdraft, settle, step_back
 from lilliput.machine.lock import EngineLock, engine_lock
-from lilliput.machine.memory import memory_pressure, parse_size, system_memory, tightest
-from lilliput.machine.plan import Budget, Plan, make_plan
+from lilliput.machine.memory import check_size, memory_pressure, parse_size, system_memory, tightest
+from lilliput.machine.plan import MOST_CONTEXT, Budget, Plan, make_plan
 from lilliput.machine.rates import known_rates
 from lilliput.machine.threads import default_threads
 from lilliput.model.model import Model
@@ -74,7 +74,7 @@ class Engine:
         isa: str | None = None,
     ) -> None:
         machine = choose_machine(threads, isa)
-        check_whole("--context", context, 1)
+        check_whole("--context", context, 1, MOST_CONTEXT)
         self.source, self.config, self.tokenizer, self.context = source, source.config, source.tokenizer, context
         self._closed = False
         checkpoint, wanted = source.checkpoint, source.layout
@@ -88,7 +88,7 @@ class Engine:
             demand = demand_of(source.config, tape.pieces, slot=slot, base_bytes=own, threads=machine[0], reads=reads, reserve=reserve)
             free = tightest()
             given = settle(budget or Budget(None), free, own)
-            rates = known_rates(tape.paths, tape.kind) or ASSUMED
+            rates = known_rates(tape.paths, tape.kind, machine) or ASSUMED
             self.plan = make_plan(demand, given, context=context, prompt=prompt, all_logits=all_logits, rates=rates)
             refuse_overdraft(self.plan, free, own)
             if self.plan.total >= SHARED_BELOW:
@@ -120,9 +120,7 @@ class Engine:
         what affinity, container quota and physical cores allow. isa: force an instruction set. layers: run only the first so many layers.
         Raises InputError for a checkpoint that cannot be run exactly, UsageError for an option, DoesNotFitError for a budget.
         """
-        total = parse_size(memory, "memory") if isinstance(memory, str) else memory
-        if total is not None:
-            check_whole("memory", total, 1)
+        total = parse_size(memory, "memory") if isinstance(memory, str) else None if memory is None else check_size(memory, "memory")
         budget = Budget(total, source="memory")
         return cls(Source(model, layers=layers), budget=budget, context=context, threads=threads, isa=isa)
 
@@ -169,13 +167,18 @@ class Engine:
     ) -> Iterator[Token]:
         """Continue a text, ids, or a session (which then holds the new ids); greedy unless `sampling` says otherwise.
 
-        The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end
-        when an expert held a NaN scale. `on_logits` sees the logits [V] each token is chosen from.
+        The ids include the eos id that ended it. Raises UsageError for a bad prompt or option, ContentError at the end when an expert held
+        a NaN scale; closed before, the engine says so at the next call, and at every later one. `on_logits` sees the logits [V] each token
+        is chosen from, read-only; until it returns the session is busy for other threads. Two generators of one session continue it
+        together, a token at a time.
         """
         self.check_open()
-        check_whole("--max-tokens", max_tokens, 1)
+        self.check_content()
+        check_max_tokens(max_tokens)
         if sampling is not None and not isinstance(sampling, Sampling):
-            raise UsageError(f"sampling: needed a lilliput.Sampling, found {sampling!r}")
+            raise UsageError(f"sampling: needed a lilliput.Sampling, found {shown(sampling)}")
+        if on_logits is not None and not callable(on_logits):
+            raise UsageError(f"on_logits: needed a function, found {shown(on_logits)}")
         if stop and self.tokenizer is None:
             raise UsageError("--stop needs tiktoken.model in the checkpoint, because without it there is no text")
         session = prompt if isinstance(prompt, Session) else self.session()
@@ -190,11 +193,12 @@ class Engine:
     ) -> Iterator[Token]:
         stream = self.tokenizer.stream() if self.tokenizer is not None else None
         for n in range(1, max_tokens + 1):
-            logits = session.logits(more=n < max_tokens)
-            if on_logits is not None:
-                on_logits(logits)
-            new = sampling.choose(logits, position=len(session.ids))
-            session.extend([new])
+            with session.turn():  # until the choice is part of it; not while this generator waits to be asked for the next
+                logits = session.next_logits(n < max_tokens)
+                if on_logits is not None:
+                    on_logits(logits)
+                new = sampling.choose(logits, position=len(session.ids))
+                session.extend([new])
             at_eos = new in self.source.eos_ids
             text = stop.push(stream.push(new)) if stream is not None and not at_eos else ""
             finish = "stop" if at_eos or stop.hit else "length" if n == max_tokens else None
@@ -211,6 +215,7 @@ class Engine:
         if not ids:
             raise UsageError(EMPTY_PROMPT)
         self.check_open()
+        self.check_content()
         return self._logits(ids)
 
     def _logits(self, ids: list[int]) -> Iterator[Array]:
@@ -220,7 +225,7 @@ class Engine:
         self.check_content()
 
     def check_content(self) -> None:
-        """Raises ContentError when a weight that was used is one no sane checkpoint holds."""
+        """Raises ContentError when a weight that was used, in whatever session, is one no sane checkpoint holds."""
         bad = self.weights.experts.nan_scales if self.weights.experts else 0
         if bad:
             raise ContentError(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lilliput import _core
-from lilliput.errors import NumericError, UsageError
+from lilliput.errors import NumericError, UsageError, shown
 
 MOST_SEED = 2**64 - 1
 
@@ -79,4 +79,4 @@ def _problem(option: str, value: Any, kind: type, needed: str, good: Callable[[A
             return ""
     except OverflowError:  # an integer too large for a float
         pass
-    return f"{option}: needed {needed}, found {value!r}"
+    return f"{option}: needed {needed}, found {shown(value)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lilliput.machine.interrupts import held
@@ -31,10 +31,13 @@ class Done:
     span: Span
 
 
-def run(model: Model, work: Sequence[Work], chunk: int = CHUNK, *, more: bool = False) -> Iterator[list[Done]]:
+def run(
+    model: Model, work: Sequence[Work], chunk: int = CHUNK, *, more: bool = False, note: Callable[[list[Done]], None] | None = None
+) -> Iterator[list[Done]]:
     """Play passes until every sequence has all its ids, committing each pass before it is yielded.
 
-    `more`: passes will follow the last of these, so it reads ahead.
+    `more`: passes will follow the last of these, so it reads ahead. `note`: what the caller must not miss of a pass that is committed. It
+    sees what will be yielded, and an interrupt comes before the commit or after it; what is done between two passes may be interrupted.
 
     An exception or an interrupt during a pass leaves every state as the pass before it left it.
     """
@@ -48,8 +51,10 @@ def run(model: Model, work: Sequence[Work], chunk: int = CHUNK, *, more: bool = 
                 parts.append(Done(index, at, Span(w.state, w.ids[at:end], asked)))
         last = all(part.start + len(part.span.ids) == len(work[part.work].ids) for part in parts)
         model.forward([part.span for part in parts], more=more or not last)
-        with held():  # until the caller, too, has taken note
+        with held():
             for part in parts:
                 part.span.commit()
                 done[part.work] += len(part.span.ids)
-            yield parts
+            if note is not None:
+                note(parts)
+        yield parts

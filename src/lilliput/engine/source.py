@@ -9,11 +9,13 @@ from dataclasses import replace
 from numbers import Integral
 
 from lilliput.engine.models import find_model, usable_ids
-from lilliput.errors import UsageError
+from lilliput.errors import UsageError, shown
 from lilliput.model.config import Config, eos_ids, read_hashed_config
 from lilliput.model.layout import layout
 from lilliput.text.tokenizer import Tokenizer
 from lilliput.weights.checkpoint import Checkpoint
+
+MOST_TOKENS = 10**9  # of one run: with any prompt below the contexts that can be planned
 
 
 class Source:
@@ -35,7 +37,8 @@ class Source:
         self.identity = hashlib.sha256(f"{self.config_hash} {self.checkpoint.identity} {self.config.num_layers}".encode()).hexdigest()
 
     def encode(self, text: str, *, allow_special: bool = False, most: int | None = None) -> list[int]:
-        """Text → ids; without `tiktoken.model` a UsageError, for more than `most` of them a DoesNotFitError before all are there."""
+        """Text → ids; a UsageError without `tiktoken.model`, and for what is no text. DoesNotFitError for more than `most`, before all
+        are there."""
         if self.tokenizer is None:
             raise UsageError(f"{self.directory} has no tiktoken.model, so text cannot be read: give token ids (`--ids 1,2,3`)")
         return self.tokenizer.encode(text, allow_special=allow_special, most=most)
@@ -47,9 +50,9 @@ class Source:
         listed = list(ids)
         for i in listed:
             if not isinstance(i, Integral) or isinstance(i, bool):
-                raise UsageError(f"token id {i!r}: needed a whole number, found {type(i).__name__}")
+                raise UsageError(f"token id {shown(i)}: needed a whole number, found {type(i).__name__}")
             if not 0 <= i < self.config.vocab_size:
-                raise UsageError(f"token id {i}: needed 0 to {self.config.vocab_size - 1}, because the vocabulary ends there")
+                raise UsageError(f"token id {shown(int(i))}: needed 0 to {self.config.vocab_size - 1}, because the vocabulary ends there")
             if i in self.config.media_ids:
                 raise UsageError(f"token id {i} stands for an image, and this engine runs text only: leave it out")
         return [int(i) for i in listed]
@@ -60,7 +63,12 @@ def check_whole(option: str, value: object, least: int, most: int | None = None)
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or not least <= int(value) <= (int(value) if most is None else most):  # type: ignore[call-overload]
         needed = f"at least {least}" if most is None else f"{least} to {most}"
-        raise UsageError(f"{option}: needed {needed}, found {value!r}")
+        raise UsageError(f"{option}: needed {needed}, found {shown(value)}")
+
+
+def check_max_tokens(value: object, option: str = "--max-tokens") -> None:
+    """Raises UsageError unless so many tokens can be asked for."""
+    check_whole(option, value, 1, MOST_TOKENS)
 
 
 def first_layers(config: Config, layers: int | None) -> Config:

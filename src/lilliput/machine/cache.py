@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from lilliput.errors import InputError
+from lilliput.machine.small_files import read_small
+
 
 def keep(path: Path, parts: Sequence[bytes | memoryview]) -> None:
     """The whole file or none: written beside it and renamed. A cache that cannot be written is no fault.
@@ -24,3 +27,11 @@ def keep(path: Path, parts: Sequence[bytes | memoryview]) -> None:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def kept(path: Path, most: int) -> bytes | None:
+    """What `keep` wrote; None where there is nothing, or what `keep` would not have written: no regular file, or more than `most` bytes."""
+    try:
+        return read_small(path, most)
+    except InputError:
+        return None

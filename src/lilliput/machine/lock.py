@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shlex
+import stat
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import msgspec
 from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.places import cache_directory
 
+RUNNING = "another engine is running"  # how the refusal begins
 LONGEST_COMMAND = 200  # characters
 
 
@@ -61,13 +63,16 @@ class EngineLock:
             raise UsageError(
                 f"{self.path}: the lock file cannot be made: {error.strerror}; set LILLIPUT_CACHE to a directory that can be written"
             ) from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # in a pipe nobody could leave his name
+            os.close(descriptor)
+            raise UsageError(f"{self.path}: the lock file cannot be made: something that is no file is there; remove it")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(descriptor)
             os.close(descriptor)
             raise DoesNotFitError(
-                f"another engine is running: {holder or 'a process that has not given its name yet'}; "
+                f"{RUNNING}: {holder or 'a process that has not given its name yet'}; "
                 f"two would overrun the memory together: wait for it, or end it (lock: {self.path})"
             ) from None
         except OSError as error:

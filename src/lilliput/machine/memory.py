@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from pathlib import Path
 
 import psutil
 
-from lilliput.errors import UsageError
+from lilliput.errors import UsageError, shown
 from lilliput.machine.cgroups import limiting_directories, text_of
 
+LONGEST_SIZE = 60  # characters of a size: Python turns no more than 4300 digits into a number
 UNLIMITED = 1 << 60  # version 1 writes 9223372036854771712 (the largest whole number of pages) for no limit: anything that large is none
 
 GB = 10**9
@@ -66,14 +68,19 @@ def memory_pressure(root: Path = Path("/")) -> Pressure | None:
 
 def parse_size(text: str, option: str) -> int:
     """`8GB`, `500MB`, `1.5 GB`, `2GiB` → bytes, rounded down; GB = 10^9, GiB = 2^30. Raises UsageError naming `option`."""
-    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text) if len(text) <= LONGEST_SIZE else None
     factor = UNITS.get(found[2].upper()) if found else None
     if found is None or factor is None:
-        raise UsageError(f"{option}: needed a number and a unit, such as 8GB, 1.5GB, 500MB or 2GiB (GB = 10^9 bytes), found {text!r}")
-    nbytes = int(Fraction(found[1]) * factor)
-    if not 0 < nbytes < UNLIMITED:
-        raise UsageError(f"{option}: needed a size above zero and below {UNLIMITED // 10**15} PB, found {text!r}")
-    return nbytes
+        raise UsageError(f"{option}: needed a number and a unit, such as 8GB, 1.5GB, 500MB or 2GiB (GB = 10^9 bytes), found {shown(text)}")
+    return check_size(int(Fraction(found[1]) * factor), option, text)
+
+
+def check_size(nbytes: object, option: str, given: object = None) -> int:
+    """A number of bytes that can be planned with. Raises UsageError naming `option`, and what was `given` for it."""
+    if not isinstance(nbytes, Integral) or isinstance(nbytes, bool) or not 0 < int(nbytes) < UNLIMITED:
+        found = shown(nbytes if given is None else given)
+        raise UsageError(f"{option}: needed a size above zero and below {UNLIMITED // 10**15} PB, found {found}")
+    return int(nbytes)
 
 
 def format_size(nbytes: int) -> str:

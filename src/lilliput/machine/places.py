@@ -8,18 +8,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lilliput.errors import UsageError
+from lilliput.errors import UsageError, shown
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def expand(path: str | os.PathLike[str], what: str) -> Path:
     """A path as typed, with `~` resolved; UsageError, which names it as `what`, for one that no file can have."""
-    if not isinstance(path, str | os.PathLike):
-        raise UsageError(f"{what}: needed a path, found {path!r}")
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):  # a PathLike may stand for bytes
+        raise UsageError(f"{what}: needed a path, found {shown(path)}")
     if not text or "\0" in text:
         raise UsageError(f"{what}: needed a path, found {'nothing' if not text else 'one with a NUL in it'}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise UsageError(f"{what}: needed a path, found {text!a}: no file can have that name") from None
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -30,6 +30,8 @@ WINDOW_LEAST, WINDOW_ENOUGH = 2, 8  # experts in flight or waiting for their tur
 SLACK_SHARE = 1 / 16  # of what comes and goes with every pass: pages between blocks, blocks freed and not returned
 SLACK_LEAST, SLACK_MOST = 8_000_000, 0.025  # bytes; share of the budget
 SLACK_ANYWAY = 4_000_000  # bytes: below that share of a small budget, what is imported late shows
+MOST_CONTEXT = 10**12  # positions, and
+MOST_SEQUENCES = 10**9  # sequences: what is planned with, so that no number leaves the range of the arithmetic
 ROUND = 10_000_000  # budgets are recommended in whole multiples
 
 

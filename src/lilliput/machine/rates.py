@@ -8,21 +8,21 @@ import hashlib
 import platform
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from lilliput import _core
-from lilliput.errors import InputError, UsageError
-from lilliput.machine.cache import keep
+from lilliput.errors import UsageError
+from lilliput.machine.cache import keep, kept
 from lilliput.machine.costs import Rates
 from lilliput.machine.places import cache_directory
-from lilliput.machine.small_files import read_small
 
 KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
 KEPT_DAYS = 30
-LARGEST = 65536  # bytes of a note
+LARGEST = 10_000  # bytes of a file
 SLOWEST, FASTEST, MOST_MORE = 1e3, 1e15, 1e3  # bytes per second, and what a further token costs: a note beyond is nobody's measurement
 
 
@@ -31,30 +31,35 @@ class _Kept(msgspec.Struct):
     rates: Rates
 
 
-def known_rates(files: Sequence[Path], kind: str) -> Rates | None:
-    """What was measured lately for these files' device and the way we compute now; None where nothing was."""
+def known_rates(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Rates | None:
+    """What was measured lately for the device of the files and `machine` (threads, instruction set; else those in use), or None."""
     try:
-        kept = msgspec.json.decode(read_small(_place(files, kind), LARGEST) or b"", type=_Kept)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError, UsageError):  # UsageError: no cache directory
+        raw = kept(_place(files, kind, machine), LARGEST)
+        found = msgspec.json.decode(raw, type=_Kept) if raw is not None else None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UsageError):  # UsageError: no cache directory
         return None
-    r = kept.rates
+    if found is None:
+        return None
+    r = found.rates
     speeds = (r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s)
     sound = all(SLOWEST <= speed <= FASTEST for speed in speeds) and 0 <= r.more_tokens <= MOST_MORE and r.source.isprintable()
-    return r if sound and abs(time.time() - kept.when) < KEPT_DAYS * 86400 else None
+    return r if sound and abs(time.time() - found.when) < KEPT_DAYS * 86400 else None
 
 
 def keep_rates(files: Sequence[Path], kind: str, rates: Rates) -> None:
-    """For the next time; where the cache cannot be written the next time measures again."""
-    keep(_place(files, kind), [msgspec.json.encode({"when": time.time(), "rates": asdict(rates)})])
+    """For the next time; where the cache cannot be written, or there is no place for one, the next time measures again."""
+    with suppress(UsageError):
+        keep(_place(files, kind), [msgspec.json.encode({"when": time.time(), "rates": asdict(rates)})])
 
 
 def largest_file(files: Sequence[Path]) -> Path:
     return max(files, key=lambda file: file.stat().st_size)
 
 
-def _place(files: Sequence[Path], kind: str) -> Path:
+def _place(files: Sequence[Path], kind: str, machine: tuple[int, str] | None = None) -> Path:
     """One file per machine, processor, way of computing and device."""
-    what = [KERNELS, platform.node(), _processor(), _core.isa(), _core.threads(), kind, largest_file(files).stat().st_dev]
+    threads, isa = machine or (_core.threads(), _core.isa())
+    what = [KERNELS, platform.node(), _processor(), isa, threads, kind, largest_file(files).stat().st_dev]
     return cache_directory() / f"rates-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
 
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lilliput.errors import InputError, Problem
-from lilliput.machine.output import replacing
+from lilliput.machine.output import Stamp, replacing
 from lilliput.model.config import Config
 from lilliput.model.state import KdaState, MlaState, State
 from lilliput.weights.safetensors import Header, read_header
@@ -51,8 +52,17 @@ class Tensor:
         return cls("F32" if array.dtype == np.float32 else "I64", array.shape, [array])
 
 
-def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = (), logits: npt.NDArray[np.float32] | None = None) -> None:
-    """Write `state` to `path`, replacing it only when the new file is complete on disk. `identity` names the checkpoint."""
+def save(
+    path: Path,
+    state: State,
+    identity: str,
+    *,
+    pending: Sequence[int] = (),
+    logits: npt.NDArray[np.float32] | None = None,
+    was: Stamp | EllipsisType | None = ...,
+) -> None:
+    """Write `state` to `path`, replacing it only when the new file is complete on disk. `identity` names the checkpoint, `was` is as in
+    `replacing`."""
     tensors = _tensors(state)
     tensors["ids"] = Tensor.of(np.array(state.ids, "<i8"))
     tensors["pending"] = Tensor.of(np.array(pending, "<i8"))
@@ -67,7 +77,7 @@ def save(path: Path, state: State, identity: str, *, pending: Sequence[int] = ()
         at += nbytes
     header = msgspec.json.encode(entries)
     header += b" " * (-len(header) % 8)
-    with replacing(path) as out:
+    with replacing(path, was=was) as out:
         out.write(struct.pack("<Q", len(header)) + header)
         for tensor in tensors.values():
             for piece in tensor.pieces:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lilliput.errors import DoesNotFitError, LilliputError, UsageError
+from lilliput.errors import DoesNotFitError, LilliputError, UsageError, shown
 from lilliput.text.split import SPLIT_PATTERN, pieces
 from lilliput.text.stream import TextStream, bytes_of
 from lilliput.text.vocabulary import Vocabulary, read_vocabulary
@@ -52,7 +52,7 @@ class Tokenizer:
         With `allow_special` the names of added tokens become their ids, as wanted for the markers of a message and never for
         what a user wrote. Raises UsageError for text that is not valid Unicode, and DoesNotFitError as soon as there are more than `most`.
         """
-        _refuse_surrogates(text)
+        _check_text(text)
         ids: list[int] = []
         done = 0
         for piece in pieces(text):
@@ -114,7 +114,9 @@ class Tokenizer:
             raise LilliputError(f"the tokenizer library failed on a piece of {len(piece)} characters: {error}") from None
 
 
-def _refuse_surrogates(text: str) -> None:
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise UsageError(f"text: needed a text, found {shown(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -103,7 +103,7 @@ class Experts:
     @property
     def nan_scales(self) -> int:
         """MXFP4 groups whose scale byte is 255 in the experts used so far; each is one, however often it was used or read."""
-        return sum(self._nan_scales.values())
+        return sum(tuple(self._nan_scales.values()))  # a pass of another thread may find more meanwhile
 
     @property
     def kept(self) -> int:

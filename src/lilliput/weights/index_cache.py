@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from lilliput.errors import CheckpointError, UsageError
-from lilliput.machine.cache import keep
+from lilliput.machine.cache import keep, kept
 from lilliput.machine.places import cache_directory
 from lilliput.weights.catalogue import ExpertTable, Skipped, Stock, TensorRef
 from lilliput.weights.layout import Layout
@@ -24,6 +24,7 @@ from lilliput.weights.shards import INDEX, Shards, find_shards, locate
 
 MAGIC = b"lilliput index 2"  # 16 bytes; the number changes with the meaning of anything below
 DIGEST = 32
+LARGEST = 64_000_000  # bytes; of the released checkpoint it has 5 million
 Stamp = tuple[int, int, int, int]  # size, mtime, ctime, inode; ctime sees what restores mtime
 
 
@@ -77,7 +78,9 @@ class Sidecar:
     def _load(self) -> tuple[Shards, Stock] | None:
         if self.path is None:
             return None
-        raw = self.path.read_bytes()
+        raw = kept(self.path, LARGEST)
+        if raw is None:
+            return None
         body = memoryview(raw)[len(MAGIC) + DIGEST :]
         if raw[: len(MAGIC)] != MAGIC or _digest(body) != raw[len(MAGIC) : len(MAGIC) + DIGEST]:
             return None

@@ -118,15 +118,19 @@ class Weights:
     def turn(self) -> threading.RLock:
         """To be held for a whole pass, and for what must not meet one: tape and experts serve one at a time, threads take turns.
 
-        Raises UsageError in a child of the process that opened the model: its memory and threads are not there, and a turn that another
-        thread had at the fork would never end.
+        Raises UsageError as `check_process` does. Whoever has it asks for no session's turn (see `Session.turn`).
         """
+        self.check_process()
+        return self._turn
+
+    def check_process(self) -> None:
+        """Raises UsageError in a child of the process that opened the model: its memory and threads are not there, and a turn that another
+        thread had at the fork would never end."""
         if os.getpid() != self._process:
             raise UsageError(
                 f"the model was opened by process {self._process}, and a child ({os.getpid()}) has neither its weights nor its threads: "
                 "open the checkpoint again after the fork"
             )
-        return self._turn
 
     def begin_pass(self, *, head: bool, more: bool) -> None:
         """A pass starts, in its turn; what an abandoned one left in flight is dropped. Raises UsageError after `close`."""

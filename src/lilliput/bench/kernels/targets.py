@@ -58,6 +58,7 @@ TARGETS = (
 
 OTHER_SHARE = 0.02  # of a decode pass, at most: norms, mixing, convolution, router, SiTU, gates together
 REST_SHARE = 0.03  # of a pass, at most: Python, and waking and waiting for threads
+REST_WIDTH = 7168  # hidden size (K3's) from which on that is a target: the arithmetic of a small model takes no longer than its calls
 DECODE_SECONDS = 5.0  # per token of the full-size model on two cores, everything pinned
 
 
