@@ -120,3 +120,20 @@ def test_measured_rates_are_used(
     assert asked == [(".safetensors", "bf16", {tiny_synth})]
     assert report["rates"]["source"] == "a slow disk"
     assert report["seconds_per_token"] >= report["trunk_bytes_per_pass"] / 1e6
+
+
+@pytest.mark.parametrize("arguments", [["--memory", "1B"], ["--context", "100000000"], ["--trunk-memory", "1B"], ["--expert-memory", "1B"]])
+def test_what_cannot_be_planned_is_refused_before_anything_is_measured(
+    tiny_synth: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    measured: list[str] = []
+
+    def measure(files: list[Path], kind: str) -> Rates:
+        measured.append(kind)
+        return ASSUMED
+
+    monkeypatch.setattr("lilliput.cli.plan.measure_rates", measure)
+    budget = [] if "--memory" in arguments else ["--memory", "1GB"]
+    assert run(["plan", str(tiny_synth), "--measure", *budget, *arguments]) == 3
+    assert arguments[0].removeprefix("--") in capsys.readouterr().err
+    assert not measured

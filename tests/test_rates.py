@@ -134,7 +134,14 @@ def test_old_and_damaged_notes_are_not_believed(files: list[Path], monkeypatch: 
     for damaged in ("", "{", json.dumps({"when": 1}), json.dumps(note | {"rates": {"disk_bytes_per_s": "fast"}})):
         kept.write_text(damaged)
         assert known_rates(files, "bf16") is None
-    kept.write_text(json.dumps(note | {"rates": note["rates"] | {"disk_bytes_per_s": 0.0}}))
+    rates = note["rates"]
+    kept.write_text(json.dumps(note))
+    assert known_rates(files, "bf16") is not None
+    speeds = [{name: value} for name in rates if name.endswith("per_s") for value in (0.0, -1.0, 1e-300, 1e300)]
+    for forged in [*speeds, {"more_tokens": 1e300}, {"more_tokens": -1.0}, {"source": "\x1b[2J"}, {"source": "a\nb"}]:
+        kept.write_text(json.dumps(note | {"rates": rates | forged}))
+        assert known_rates(files, "bf16") is None, forged
+    kept.write_bytes(b'{"when": 1, "rates": {"source": "\xff"}}')
     assert known_rates(files, "bf16") is None
 
 

@@ -17,6 +17,7 @@ from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.cli.ending import ending
 from lilliput.engine.engine import Engine, Token
 from lilliput.engine.models import usual_sampling
+from lilliput.engine.planning import ids_of_prompt
 from lilliput.engine.report import Cost, Meter, closing_lines, facts, in_short
 from lilliput.engine.sampling import Sampling
 from lilliput.engine.session import Session
@@ -91,7 +92,7 @@ def generate(
     checked = Source(model, layers=layers)
     if trace_file is not None and checked.layout.experts is None:
         raise UsageError(f"--trace-experts: needed a layer with experts, found none in the first {checked.config.num_layers}")
-    prompt_ids = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
+    prompt_ids = ids_of_prompt(checked, source, memory.budget)
     saved = Session.positions(session_file) if session_file is not None and before is not None else 0
     with Engine(
         checked,

@@ -12,6 +12,7 @@ from lilliput.cli import options
 from lilliput.cli.console import Terminal, write_json, write_npy
 from lilliput.compare import Comparison, compare_files
 from lilliput.engine.engine import Engine
+from lilliput.engine.planning import ids_of_prompt
 from lilliput.engine.report import facts, in_short, peak_rss
 from lilliput.engine.source import Source
 
@@ -45,7 +46,7 @@ def logits(
     terminal = Terminal(quiet=quiet, verbose=verbose)
     source = options.read_prompt(prompt, prompt_file, ids)
     checked = Source(model, layers=layers)
-    tokens = checked.check_ids(checked.encode(source) if isinstance(source, str) else source)
+    tokens = ids_of_prompt(checked, source, memory.budget)
     n = max(len(tokens), 1)
     with Engine(
         checked,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -15,7 +15,7 @@ import click
 
 from lilliput.engine.models import DEMO, is_demo
 from lilliput.engine.sampling import Sampling
-from lilliput.errors import UsageError
+from lilliput.errors import DoesNotFitError, UsageError
 from lilliput.machine.memory import chosen_budget, parse_size
 from lilliput.machine.output import Stamp, is_direct, output_path, stamp
 from lilliput.machine.places import expand, packed_directory
@@ -23,6 +23,7 @@ from lilliput.machine.plan import Budget
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MOST_QUOTED = 40
+MOST_TEXT = 16 * 1024 * 1024  # bytes: three million tokens and more
 LONGEST_ID = 1000  # digits; Python refuses to convert many more
 
 
@@ -274,14 +275,21 @@ def as_utf8(argument: str) -> str:
 
 
 def read_text(file: str) -> str:
-    """A UTF-8 text file, or stdin for `-`, byte for byte (line ends stay as they are)."""
+    """A UTF-8 text file, or stdin for `-`, byte for byte (line ends stay as they are). DoesNotFitError beyond `MOST_TEXT` bytes."""
     name = "stdin" if file == "-" else file
     if file == "-" and sys.stdin is None:
         raise UsageError("stdin: cannot be read: it is closed")
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else expand(file, "-f").read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == "-" else expand(file, "-f").open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size if file != "-" else 0
+            raw = opened.read(MOST_TEXT + 1)
     except OSError as error:
         raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
+    if len(raw) > MOST_TEXT:
+        found = f"{size:,}" if size > MOST_TEXT else "more"
+        raise DoesNotFitError(
+            f"{name}: needed at most {MOST_TEXT:,} bytes of text, more than any context holds, found {found}: give a part of it"
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

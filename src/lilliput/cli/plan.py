@@ -15,6 +15,7 @@ from lilliput.engine.engine import DEFAULT_CONTEXT, choose_machine, use_machine
 from lilliput.engine.planning import Prospect, plan_model
 from lilliput.engine.source import Source
 from lilliput.errors import DoesNotFitError, UsageError
+from lilliput.machine.costs import ASSUMED, Rates
 from lilliput.machine.free import own_memory, refuse_overdraft
 from lilliput.machine.memory import format_size, tightest
 from lilliput.machine.plan import MOST_CONTEXT, MOST_SEQUENCES, Plan
@@ -71,9 +72,15 @@ def plan(
         f"{prospect.source.directory}: {prospect.source.config.num_layers} layers; {machine[1]}, {machine[0]} threads; "
         f"free here: {format_size(free.nbytes)} ({free.name}), and {format_size(own)} that this process has"
     )
-    tape, shards = prospect.tape, prospect.source.checkpoint.files
-    rates = (None if measure else prospect.rates()) or measure_rates(tape.paths, tape.kind, shards)
-    made = plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
+
+    def planned(rates: Rates) -> Plan:
+        return plan_model(prospect, memory.budget, free, own, batch=batch, context=context, prompt=prompt, rates=rates)
+
+    rates = None if measure else prospect.rates()
+    if rates is None:
+        planned(ASSUMED)  # what does not fit does so at any speed, and measuring takes many seconds
+        rates = measure_rates(prospect.tape.paths, prospect.tape.kind, prospect.source.checkpoint.files)
+    made = planned(rates)
     report = as_dict(made, prospect)
     try:
         refuse_overdraft(made, free, own)

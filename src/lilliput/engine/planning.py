@@ -1,17 +1,20 @@
-"""A plan for a model that is not going to be run now: what `lilliput plan` shows."""
+"""What is known before an engine is opened: the plan that `lilliput plan` shows, and whether a prompt can be held at all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lilliput.engine.source import Source
+from lilliput.errors import DoesNotFitError
 from lilliput.machine import footprint
 from lilliput.machine.costs import Rates
 from lilliput.machine.demand import Demand, demand_of
-from lilliput.machine.free import settle
-from lilliput.machine.memory import Free
+from lilliput.machine.free import own_memory, settle
+from lilliput.machine.memory import Free, format_size, tightest
 from lilliput.machine.plan import Budget, Plan, make_plan
 from lilliput.machine.rates import known_rates
+from lilliput.model.state import BLOCK
 from lilliput.weights.disk import Disk
 from lilliput.weights.experts import slot_bytes
 from lilliput.weights.packed import find_tape
@@ -50,3 +53,20 @@ def plan_model(
 ) -> Plan:
     """The plan for a budget; what is free by the tightest authority, less headroom, where it names no total."""
     return make_plan(prospect.demand(own), settle(budget, free, own), batch=batch, context=context, prompt=prompt, rates=rates)
+
+
+def ids_of_prompt(source: Source, prompt: str | Sequence[int], budget: Budget) -> list[int]:
+    """A prompt as ids. Raises DoesNotFitError for a text as soon as it has more tokens than the whole budget has room for latents:
+    the memory and the minutes that the rest of it would take come before any plan."""
+    if not isinstance(prompt, str):
+        return source.check_ids(prompt)
+    whole = settle(budget, tightest(), own_memory())
+    assert whole.total is not None
+    each = footprint.latent_bytes(source.config, BLOCK)
+    try:
+        return source.check_ids(source.encode(prompt, most=whole.total // each * BLOCK if each else None))
+    except DoesNotFitError as error:
+        raise DoesNotFitError(
+            f"the prompt: {error}: the latents of more take all of {whole.source} {format_size(whole.total)}; give a larger budget, or a "
+            "shorter prompt"
+        ) from None

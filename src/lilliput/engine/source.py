@@ -36,11 +36,12 @@ class Source:
         self.usable_ids = usable_ids(self.directory, whole.vocab_size)
         self.identity = hashlib.sha256(f"{self.config_hash} {self.checkpoint.identity} {self.config.num_layers}".encode()).hexdigest()
 
-    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Text → ids; a UsageError without `tiktoken.model`, and for what is no text."""
+    def encode(self, text: str, *, allow_special: bool = False, most: int | None = None) -> list[int]:
+        """Text → ids; a UsageError without `tiktoken.model`, and for what is no text. DoesNotFitError for more than `most`, before all
+        are there."""
         if self.tokenizer is None:
             raise UsageError(f"{self.directory} has no tiktoken.model, so text cannot be read: give token ids (`--ids 1,2,3`)")
-        return self.tokenizer.encode(text, allow_special=allow_special)
+        return self.tokenizer.encode(text, allow_special=allow_special, most=most)
 
     def check_ids(self, ids: Iterable[int]) -> list[int]:
         """Ids (a numpy vector, too) as plain integers. Raises UsageError for what is none, or one the text model has no row for."""

@@ -23,6 +23,7 @@ from lilliput.machine.places import cache_directory
 KERNELS = 2  # another number for kernels of another speed: what was measured with the old ones is measured again
 KEPT_DAYS = 30
 LARGEST = 10_000  # bytes of a file
+SLOWEST, FASTEST, MOST_MORE = 1e3, 1e15, 1e3  # bytes per second, and what a further token costs: a note beyond is nobody's measurement
 
 
 class _Kept(msgspec.Struct):
@@ -35,12 +36,13 @@ def known_rates(files: Sequence[Path], kind: str, machine: tuple[int, str] | Non
     try:
         raw = kept(_place(files, kind, machine), LARGEST)
         found = msgspec.json.decode(raw, type=_Kept) if raw is not None else None
-    except (OSError, msgspec.MsgspecError, UsageError):  # UsageError: no cache directory
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UsageError):  # UsageError: no cache directory
         return None
     if found is None:
         return None
     r = found.rates
-    sound = min(r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s) > 0 and r.more_tokens >= 0
+    speeds = (r.disk_bytes_per_s, r.trunk_bytes_per_s, r.expert_bytes_per_s)
+    sound = all(SLOWEST <= speed <= FASTEST for speed in speeds) and 0 <= r.more_tokens <= MOST_MORE and r.source.isprintable()
     return r if sound and abs(time.time() - found.when) < KEPT_DAYS * 86400 else None
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lilliput.errors import LilliputError, UsageError, shown
+from lilliput.errors import DoesNotFitError, LilliputError, UsageError, shown
 from lilliput.text.split import SPLIT_PATTERN, pieces
 from lilliput.text.stream import TextStream, bytes_of
 from lilliput.text.vocabulary import Vocabulary, read_vocabulary
@@ -46,14 +46,15 @@ class Tokenizer:
     def vocab_size(self) -> int:
         return len(self._tokens)
 
-    def encode(self, text: str, allow_special: bool = False) -> list[int]:
+    def encode(self, text: str, allow_special: bool = False, most: int | None = None) -> list[int]:
         """Ids of one segment of text.
 
         With `allow_special` the names of added tokens become their ids, as wanted for the markers of a message and never for
-        what a user wrote. Raises UsageError for text that is not valid Unicode.
+        what a user wrote. Raises UsageError for text that is not valid Unicode, and DoesNotFitError as soon as there are more than `most`.
         """
         _check_text(text)
         ids: list[int] = []
+        done = 0
         for piece in pieces(text):
             start = 0
             if allow_special and self._names is not None:
@@ -62,6 +63,11 @@ class Tokenizer:
                     ids.append(self.special[name.group()])
                     start = name.end()
             ids += self._merge(piece[start:])
+            done += len(piece)
+            if most is not None and len(ids) > most:
+                raise DoesNotFitError(
+                    f"needed at most {most:,} tokens, found {len(ids):,} in {done:,} of the text's {len(text):,} characters"
+                )
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:

@@ -13,24 +13,32 @@ from lilliput.weights.direct import Bytes, DirectFile, room
 from lilliput.weights.feed import Extent, Feed
 from lilliput.weights.manifest import aligned
 from lilliput.weights.packed import Packed, describe
+from lilliput.weights.pieces import malformed
 
 MEMORY = 64_000_000  # bytes
 
 
-def faults(file: DirectFile, pieces: Sequence[tuple[int, int, int]]) -> Generator[str | None, None, None]:
-    """What is wrong with each piece, None for a sound one. pieces: (offset, nbytes, checksum), each with zeros up to a multiple of 4096."""
+def faults(
+    file: DirectFile, pieces: Sequence[tuple[int, int, int]], look: Callable[[int, Bytes], str | None] = lambda number, data: None
+) -> Generator[str | None, None, None]:
+    """What is wrong with each piece, None for a sound one. pieces: (offset, nbytes, checksum), each with zeros up to a multiple of 4096.
+    `look` may find something in the bytes of one whose checksum is right."""
 
     def found(extent: Extent, data: Bytes) -> str | None:
         _, nbytes, checksum = pieces[extent.number]
-        return _fault(checksum, _core.checksum(data[:nbytes]), bool(data[nbytes:].any()))
+        fault = _fault(checksum, _core.checksum(data[:nbytes]), bool(data[nbytes:].any()))
+        return fault or look(extent.number, data[:nbytes])
 
     extents = [Extent(0, offset, aligned(nbytes), i) for i, (offset, nbytes, _) in enumerate(pieces)]
     largest = max((room(extent.nbytes) for extent in extents), default=0)
     with Feed([file], iter(extents), max(MEMORY, 2 * largest), found) as feed:
-        for _, nbytes, checksum in pieces:
+        for number, (_, nbytes, checksum) in enumerate(pieces):
             item = feed.next()
             result = item.result()
-            yield result[1] if result else _fault(checksum, zeros_checksum(nbytes), False)
+            if result:
+                yield result[1]
+            else:
+                yield _fault(checksum, zeros_checksum(nbytes), False) or look(number, np.zeros(nbytes, np.uint8))
             feed.release(item)
 
 
@@ -42,7 +50,7 @@ def verify(packed: Packed, progress: Callable[[int, int], None] | None = None) -
     file = DirectFile(path, size)
     try:
         pieces = [(p.offset, p.nbytes, p.checksum or 0) for p in packed.pieces]
-        for number, fault in enumerate(faults(file, pieces)):
+        for number, fault in enumerate(faults(file, pieces, lambda number, data: malformed(packed.pieces[number], data))):
             if fault:
                 bad.append(f"{describe(packed, number)}: {fault}")
             done += packed.pieces[number].nbytes

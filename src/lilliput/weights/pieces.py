@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from lilliput import _core
 from lilliput.weights.catalogue import TensorRef
 from lilliput.weights.layout import Layout
+
+Bytes = npt.NDArray[np.uint8]
 
 PIECE_BYTES = 4 << 20  # of bf16 rows
 ROW_MULTIPLE = 4  # kernels take rows four at a time
@@ -28,6 +34,16 @@ class PieceSpec:
     offset: int
     nbytes: int
     checksum: int | None = None
+
+
+def malformed(spec: PieceSpec, data: Bytes) -> str | None:
+    """What is wrong with the frame of a packed piece; None for a sound one. A checksum says only that it is what somebody wrote."""
+    if spec.kind == "k12":
+        try:
+            _core.Rows(spec.kind, [data], [spec.rows], spec.columns)
+        except ValueError as error:
+            return str(error)
+    return None
 
 
 def cut(rows: int, columns: int, *, whole: bool, piece_bytes: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
