@@ -326,11 +326,27 @@ def test_what_is_said_to_be_needed_is_not_exceeded(monkeypatch: pytest.MonkeyPat
         ({"isas": ["sse9"]}, "--isa: needed some of .*, found sse9"),
         ({"threads": [0]}, "--threads: needed 1 to 1024, found 0"),
         ({"repeats": 0}, "--repeats: needed at least 1, found 0"),
+        ({"size": 1}, "--size: needed at least 100KB, because less holds nothing to measure, found 1B"),
+        ({"size": 99_999}, "--size: needed at least 100KB"),
     ],
 )
 def test_names_and_numbers_that_mean_nothing_are_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         measure(**given)
+
+
+def test_the_smallest_size_measures_everything(alone: Rivals) -> None:
+    found = measure(size=100_001, threads=(1,), isas=_core.isas()[:1], repeats=1)
+    assert {key.name for key in found.cases()} == set(KERNELS)
+
+
+def test_the_variable_chooses_the_instruction_set_as_the_option_does(monkeypatch: pytest.MonkeyPatch, alone: Rivals) -> None:
+    monkeypatch.setenv("LILLIPUT_ISA", "bogus")
+    with pytest.raises(UsageError, match=r"LILLIPUT_ISA: needed one of .*, found bogus"):
+        measure(isas=())
+    monkeypatch.setenv("LILLIPUT_ISA", "scalar")
+    assert {key.isa for key in measure(isas=(), threads=(1,), repeats=1, kernels=["bf16"]).cases()} == {"scalar"}
+    assert {key.isa for key in measure(isas=_core.isas()[-1:], threads=(1,), repeats=1, kernels=["bf16"]).cases()} == {_core.isas()[-1]}
 
 
 @pytest.mark.parametrize("threads", ["0", "one", "1,,x", ","])

@@ -32,7 +32,7 @@ sys.exit(run(sys.argv[1:]))
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """The command line's, while the test runs."""
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     yield
     for number, handler in before:
         signal.signal(number, handler)

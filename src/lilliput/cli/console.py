@@ -30,7 +30,7 @@ class Terminal:
     """stderr, as quiet or as talkative as asked for. `NO_COLOR` and pipes are respected by rich."""
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self.quiet, self.verbose = quiet, verbose
         self._shared = _one_terminal()
         self._midline = False  # text was the last on stdout, and has not ended its line
@@ -82,7 +82,7 @@ class Terminal:
     def _say(self, message: str) -> None:
         self.begin_line()
         with suppress(OSError):  # stderr is full or nobody reads it: the result matters more
-            self.console.print(message, markup=False)
+            self.console.print(message)
 
     @contextmanager
     def pass_progress(self, engine: Engine) -> Iterator[None]:

@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ import click
 
 from lilliput._cpu import explain_old_cpu
 from lilliput.cli.signals import Terminated
-from lilliput.errors import LilliputError
+from lilliput.errors import DoesNotFitError, LilliputError
 
 VERBS = {  # verb → module; imported only when the verb is used, so that `--help` is quick
     "generate": "generate",
@@ -96,7 +97,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             error.show()
         return error.exit_code
     except LilliputError as error:
-        return say(str(error), error.exit_code)
+        return _no_more_files(error) or say(str(error), error.exit_code)
     except KeyboardInterrupt:
         return say("interrupted", 130)
     except Terminated as end:
@@ -104,7 +105,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return say("not enough memory: free some, or use a smaller checkpoint", 3)
     except OSError as error:
-        return _os_error(error)
+        return _no_more_files(error) or _os_error(error)
+
+
+def _no_more_files(error: BaseException | None) -> int | None:
+    """Where an error, whatever was made of it, began with too many open files: says so, with what helps. Anything may open a file."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            where = f"{error.filename}: " if error.filename else ""
+            advice = f"raise the limit of {limit:,} with `ulimit -n {max(1024, 4 * limit)}`"
+            return say(f"{where}cannot be opened, because too many files are open: {advice}, or close some", DoesNotFitError.exit_code)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _os_error(error: OSError) -> int:

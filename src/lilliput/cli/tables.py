@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 160  # in a file or a pipe: wide enough for every table
+WIDTH = 160  # wide enough for every table, whatever the terminal or COLUMNS says: a narrower one wraps lines, and cuts no number
 
 
 def console() -> Console:
     """stdout. What is printed stands there as it is: the name of a directory may hold brackets and colons."""
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+    return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=WIDTH)
 
 
 def table(*columns: str, left: Collection[int] = (0,)) -> Table:

@@ -5,6 +5,7 @@ docs/packed-tape.md has the format. The manifest is written last, so a directory
 
 from __future__ import annotations
 
+import errno
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     must be right: InputError names what differs for the tape of another checkpoint, and all that `open_packed` refuses.
     """
     place = given or packed_directory(directory, checkpoint.files)
-    if given is None and not (place / MANIFEST).exists():
+    if given is None and not _holds_manifest(place):
         return None
     contents = read_manifest(place)
     problems = differences(place, contents.owner, directory, checkpoint, config_hash)
@@ -96,6 +97,18 @@ def find_packed(directory: Path, checkpoint: Checkpoint, config_hash: str, layou
     if problems:
         raise InputError(problems, _again(directory, place, given))
     return Packed(place, packed.files, packed.sizes, [piece for pieces in of_matrix.values() for piece in pieces])
+
+
+def _holds_manifest(place: Path) -> bool:
+    """Whether there is a packed tape. Raises InputError where that cannot be seen: it is not passed over in silence."""
+    try:
+        (place / MANIFEST).stat()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            return False
+        hint = "make it readable, remove it, or name another packed tape with `--trunk`"
+        raise InputError([Problem(place, "", "a directory that can be read", error.strerror or str(error))], hint) from None
+    return True
 
 
 def find_tape(directory: Path, checkpoint: Checkpoint, config_hash: str, layout: Layout, given: Path | None = None) -> TapeSource:

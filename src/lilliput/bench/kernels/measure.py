@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from lilliput.bench.kernels.small import Small
 from lilliput.bench.kernels.state import Attention, Recurrence
 from lilliput.bench.kernels.targets import OTHER_SHARE, target_of
 from lilliput.bench.kernels.trunk import Trunk
+from lilliput.engine.engine import choose_machine
 from lilliput.engine.source import check_whole
 from lilliput.errors import DoesNotFitError, LilliputError, UsageError
 from lilliput.machine.memory import format_size, tightest
@@ -25,6 +27,7 @@ from lilliput.model.layout import layout
 
 GROUPS: tuple[type[Group], ...] = (Trunk, Experts, KvB, Recurrence, Attention, Small)
 KERNELS = tuple(kernel for group in GROUPS for kernel in group.kernels)
+LEAST_SIZE = 100_000  # bytes of weights: below, a group may come out without any
 FREE_SHARE = 0.9  # of what is available may be taken
 
 # Yardstick → what is compared; those BY_TOKENS are run with as many tokens as the kernel, doubles with one.
@@ -176,6 +179,10 @@ def measure_kernels(
     unknown = [kernel for kernel in kernels if kernel not in KERNELS]
     if unknown or not kernels:
         raise UsageError(f"--kernels: needed some of {', '.join(KERNELS)}, found {', '.join(unknown) or 'none'}")
+    if size < LEAST_SIZE:
+        raise UsageError(
+            f"--size: needed at least {format_size(LEAST_SIZE)}, because less holds nothing to measure, found {format_size(size)}"
+        )
     check_whole("--repeats", repeats, 1)
     for n in threads:
         check_whole("--threads", n, 1, _core.MOST_THREADS)
@@ -205,6 +212,8 @@ def measure_kernels(
 
 def _isas(asked: Sequence[str]) -> tuple[str, ...]:
     have = _core.isas()
+    if not asked and os.environ.get("LILLIPUT_ISA"):
+        return (choose_machine(None, None)[1],)
     unknown = [isa for isa in asked if isa not in have]
     if unknown:
         raise UsageError(f"--isa: needed some of {', '.join(have)} (what this machine has), found {', '.join(unknown)}")
