@@ -27,7 +27,7 @@ IDS = [21, 173, 248]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with lilliput.open(TINY_A, memory="300MB", threads=1) as engine:
+    with lilliput.open(TINY_A, threads=1) as engine:
         yield engine
 
 
