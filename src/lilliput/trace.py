@@ -46,7 +46,7 @@ MOST_PROBLEMS = 1000  # that are named
 class TraceWriter:
     """Streams a trace to `path`, under a temporary name until it is closed; what is no regular file (a pipe) is written to directly.
 
-    A killed run leaves `FILE.XXXXXXXX.partial`, which is as readable; a trace that could not be written to the end is removed at once. Of
+    A killed run leaves `FILE.*.partial`, which is as readable; a trace that could not be written to the end is removed at once. Of
     the model it records `top_k` and `expert_bytes`, the memory that one expert takes in its cache. Raises DoesNotFitError where the disk is
     full, LilliputError for any other failure; both name the file.
     """
