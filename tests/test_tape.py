@@ -347,6 +347,22 @@ def test_checking_every_read_finds_what_went_bad_after_the_first(tmp_path: Path)
             one_pass(model, IDS[:1])
 
 
+@pytest.mark.parametrize("verify", ["first", "every"])
+def test_a_damaged_piece_stays_damaged(verify: str, tmp_path: Path) -> None:
+    """Whoever goes on after the error meets it again: a piece counts as checked only where it was found sound."""
+    directory = shutil.copytree(TINY_A, tmp_path / "model")
+    model = build_model(directory, "from disk", verify=verify, checksums=True)
+    spec = model.weights.tape._specs[3]
+    with sorted(directory.glob("*.safetensors"))[spec.file].open("r+b") as file:
+        file.seek(spec.offset)
+        byte = file.read(1)[0]
+        file.seek(spec.offset)
+        file.write(bytes([byte ^ 1]))
+    for _ in range(3):
+        with pytest.raises(ContentError, match=rf"piece at byte {spec.offset} .* does not match its checksum"):
+            one_pass(model, IDS[:1])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_of_the_process_is_told_that_it_has_no_weights() -> None:

@@ -257,13 +257,13 @@ class Tape:
         fault = None
         if spec.checksum is not None and (index not in self._verified or self._verify == "every"):
             fault = "does not match its checksum" if _core.checksum(data) != spec.checksum else None
-            self._verified.add(index)
         if wrong := malformed(spec, data):  # also where it matched once: kernels rely on it
             fault = fault or f"is not one ({wrong})"
         if fault:
             path = self._disk.path(self._files[spec.file])
             what = f"{path}: {self._describe(spec)} {fault}"
             raise ContentError(f"{what}: do not use any output; remove {path.parent} and run `lilliput pack` again")
+        self._verified.add(index)
 
     def _describe(self, spec: PieceSpec) -> str:
         return f"piece at byte {spec.offset} (rows {spec.row} to {spec.row + spec.rows - 1} of {spec.name})"
